@@ -1,0 +1,1 @@
+"""OCI references and archives become unpacked root file systems, cached by digest."""

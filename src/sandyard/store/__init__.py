@@ -1,0 +1,1 @@
+"""The state database: tables, migrations, queries; and nothing of what they mean."""
