@@ -164,8 +164,9 @@ def _hello_end(buffer: bytearray, start: int) -> int | None:
 class Decoder:
     """Cuts arriving bytes into frames; holds at most one incomplete frame."""
 
-    def __init__(self) -> None:
-        """Start at a frame boundary."""
+    def __init__(self, *, markers: int = 0) -> None:
+        """Start at a frame boundary; so many sync markers may still stand at one, and are passed over."""
+        self._markers = markers
         self._rest = bytearray()
 
     def feed(self, data: bytes | bytearray | memoryview) -> Iterator[Frame]:
@@ -185,6 +186,12 @@ class Decoder:
         start = 0
         while len(view) - start >= HEADER.size:
             length, stream, kind = HEADER.unpack_from(view, start)
+            if self._markers and SYNC.startswith(bytes(view[start : start + len(SYNC)])):
+                if len(view) - start < len(SYNC):
+                    break
+                self._markers -= 1
+                start += len(SYNC)
+                continue
             check_header(length, kind)
             end = start + HEADER.size + length
             if len(view) < end:

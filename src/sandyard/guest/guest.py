@@ -206,13 +206,7 @@ class Guest:
             argv, shell=shell, env=env, cwd=cwd, user=user, stdin=stdin is not None, pty=pty, timeout_s=timeout_s
         )
         async with process:
-            if stdin is None:
-                return await process.collect(limit)
-            feeder = asyncio.create_task(_feed(process, stdin))
-            try:
-                return await process.collect(limit)
-            finally:
-                await _end(feeder)
+            return await process.collect(stdin, limit=limit)
 
     async def processes(self) -> list[ProcessEntry]:
         """List the commands of ours that run, detached ones included."""
@@ -424,13 +418,6 @@ class Guest:
         self, op: str, fields: Mapping[str, Any] | None = None, *, slow: bool = False
     ) -> Mapping[str, Any]:
         return await self._link.request(op, fields or {}, stall_s=self._answer_s * (_SLOW if slow else 1))
-
-
-async def _feed(process: Process, data: bytes) -> None:
-    """Send all input; that the command ended without reading it, or was lost, is told by its result."""
-    with contextlib.suppress(SandyardError):
-        await process.write(data)
-        await process.close_stdin()
 
 
 async def _end(task: asyncio.Task[None]) -> None:

@@ -83,6 +83,7 @@ class Link:
         self._next = 1
         self._scanner: Scanner | None = None
         self._decoder = Decoder()
+        self._greetings = 0
         self._awaited = asyncio.Event()
         self._hello: asyncio.Future[answers.Hello] | None = None
         self._pings: dict[bytes, asyncio.Future[None]] = {}
@@ -95,6 +96,7 @@ class Link:
             FrameType.CLOSE: self._on_close,
             FrameType.PING: self._on_ping,
             FrameType.PONG: self._on_pong,
+            FrameType.HELLO: self._on_hello,
         }
 
     @property
@@ -166,6 +168,7 @@ class Link:
         self._scanner = Scanner()
         self._hello = asyncio.get_running_loop().create_future()
         self._awaited.clear()
+        self._greetings = 1
         self._start(self._read_all(self._channel))
         try:
             async with asyncio.timeout(timeout_s):
@@ -176,6 +179,7 @@ class Link:
                         return self._hello.result()
                     if self._awaited.is_set():
                         self._awaited.clear()
+                        self._greetings += 1
                         await self._channel.write(greeting)
         except TimeoutError:
             raise self.fail(
@@ -381,7 +385,9 @@ class Link:
                 await asyncio.sleep(0)
                 return
             self._scanner = None
-            self._decoder = Decoder()
+            # Where the greeting was repeated, the agent may have found both and answers twice.
+            self._greetings -= 1
+            self._decoder = Decoder(markers=self._greetings)
             data = rest
         for count, frame in enumerate(self._decoder.feed(data)):
             self._dispatch(frame)
@@ -446,6 +452,11 @@ class Link:
         waiter = self._pings.get(frame.payload)
         if waiter is not None and not waiter.done():
             waiter.set_result(None)
+
+    def _on_hello(self, _: Frame) -> None:
+        if not self._greetings:
+            raise violation("a second answer to one HELLO")
+        self._greetings -= 1
 
     def _check_ping(self, frame: Frame) -> None:
         if frame.stream != 0 or len(frame.payload) > MAX_PING:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
-from sandyard.errors import CommandFailedError
+from sandyard.errors import CommandFailedError, SandyardError
 from sandyard.guest import answers
 from sandyard.guest.link import Link
 from sandyard.guest.stream import Stream
@@ -123,8 +125,27 @@ class Process:
         """Return how it ended, once it has; reads no output. Raises as iteration does."""
         return read_result(await self._stream.ended())
 
-    async def collect(self, limit: int = OUTPUT_LIMIT) -> ExecResult:
-        """Read all output to its end and return it in the result: of each channel the first ``limit`` bytes."""
+    async def collect(self, stdin: bytes | None = None, *, limit: int = OUTPUT_LIMIT) -> ExecResult:
+        """Send all of its input, read all of its output, and return how it ended with the output in it.
+
+        At most the first ``limit`` bytes of each channel are kept. Raises as iteration does.
+        """
+        if stdin is None:
+            return await self._collect(limit)
+        feeder = asyncio.create_task(self._feed(stdin))
+        try:
+            return await self._collect(limit)
+        finally:
+            feeder.cancel()
+            await asyncio.wait({feeder})
+
+    async def _feed(self, data: bytes) -> None:
+        """Send all input; that the command ended without reading it, or was lost, is told by its result."""
+        with contextlib.suppress(SandyardError):
+            await self.write(data)
+            await self.close_stdin()
+
+    async def _collect(self, limit: int) -> ExecResult:
         kept = {STDOUT: bytearray(), STDERR: bytearray()}
         truncated = False
         async for channel, data in self:
