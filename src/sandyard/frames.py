@@ -184,22 +184,29 @@ class Decoder:
             source += data
         view = memoryview(source)
         start = 0
-        while len(view) - start >= HEADER.size:
-            length, stream, kind = HEADER.unpack_from(view, start)
-            if self._markers and SYNC.startswith(bytes(view[start : start + len(SYNC)])):
-                if len(view) - start < len(SYNC):
+        try:
+            while len(view) - start >= HEADER.size:
+                length, stream, kind = HEADER.unpack_from(view, start)
+                if self._markers and SYNC.startswith(bytes(view[start : start + len(SYNC)])):
+                    if len(view) - start < len(SYNC):
+                        break
+                    self._markers -= 1
+                    start += len(SYNC)
+                    continue
+                check_header(length, kind)
+                end = start + HEADER.size + length
+                if len(view) < end:
                     break
-                self._markers -= 1
-                start += len(SYNC)
-                continue
-            check_header(length, kind)
-            end = start + HEADER.size + length
-            if len(view) < end:
-                break
-            payload = bytes(view[start + HEADER.size : end])
-            start = end
-            yield Frame(_TYPES[kind], stream, payload)
-        self._rest = bytearray(view[start:])
+                payload = bytes(view[start + HEADER.size : end])
+                start = end
+                yield Frame(_TYPES[kind], stream, payload)
+        finally:
+            self._rest = bytearray(view[start:])
+
+    @property
+    def rest(self) -> bytes:
+        """What is not cut yet: less than a frame, or all that stands behind the last one before a breach."""
+        return bytes(self._rest)
 
 
 def check_header(length: int, kind: int) -> None:

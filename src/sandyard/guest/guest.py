@@ -10,7 +10,7 @@ import time
 from collections.abc import AsyncIterable, Callable, Mapping, Sequence
 from typing import Any
 
-from sandyard.errors import InvalidRequestError, ResourceExhaustedError, SandyardError, TransportError
+from sandyard.errors import InvalidRequestError, ResourceExhaustedError, SandboxGoneError, SandyardError, TransportError
 from sandyard.frames import Channel
 from sandyard.guest import answers
 from sandyard.guest.answers import Entry, FileInfo, Hello, Info, ProcessEntry, Restored, Spawned, TarResult
@@ -411,8 +411,9 @@ class Guest:
         return answers.restored(await self._request("after_restore", fields, slow=True))
 
     async def shutdown(self) -> None:
-        """Have the agent end every process and then itself."""
-        await self._request("shutdown")
+        """Have the agent end every process and then itself; the session ends with it."""
+        with contextlib.suppress(SandboxGoneError):  # its end may overtake its answer
+            await self._request("shutdown")
 
     async def _request(
         self, op: str, fields: Mapping[str, Any] | None = None, *, slow: bool = False
