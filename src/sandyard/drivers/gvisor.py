@@ -213,8 +213,8 @@ class GvisorMachine:
     async def checkpoint(self, to: Path, after: After) -> None:
         """Save with ``-leave-running``, and kill only once everything is on disk.
 
-        A checkpoint without it ends the sandbox even where the disk was full (tried with runsc 20240729); what a process
-        does between the saved instant and the kill is seen by nobody.
+        A checkpoint without it ends the sandbox even where the disk was full (tried with runsc 20240729); what a
+        process does between the saved instant and the kill is seen by nobody.
         """
         part = to.with_name(f"{to.name}.part")
         shutil.rmtree(part, ignore_errors=True)
@@ -334,7 +334,7 @@ def _oci_config(spec: MachineSpec) -> dict[str, Any]:
         "ociVersion": "1.0.2",
         "process": {
             "user": {"uid": 0, "gid": 0},
-            "args": [AGENT_PATH, "agent"],
+            "args": [AGENT_PATH],
             "env": ["PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"],
             "cwd": "/",
             "capabilities": dict.fromkeys(("bounding", "effective", "permitted", "inheritable"), _CAPABILITIES),

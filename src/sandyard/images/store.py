@@ -73,6 +73,10 @@ class ImageStore:
             raise _gone(digest)
         return image
 
+    def rootfs(self, digest: str) -> Path:
+        """Return where the root file system of an image is unpacked, whether or not the image is here."""
+        return self._folder(digest) / ROOTFS
+
     @contextmanager
     def pin(self, digest: str) -> Iterator[Image]:
         """Keep an image from being pruned, by any process, until the context ends or this process does.

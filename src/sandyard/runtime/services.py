@@ -9,7 +9,7 @@ from sandyard.images import ImageStore
 from sandyard.runtime.clock import Clock
 from sandyard.runtime.layout import Layout
 from sandyard.runtime.spec import HostSize, SandboxSpec
-from sandyard.store import Store
+from sandyard.store import SandboxRow, Store
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,16 +50,16 @@ class Services:
     agent: str
     """The digest of the agent that new machines boot with."""
 
-    def machine_spec(self, sandbox_id: str, spec: SandboxSpec, *, image_digest: str, agent: str) -> MachineSpec:
+    def machine_spec(self, row: SandboxRow, spec: SandboxSpec) -> MachineSpec:
         """Return what the driver needs to make the machine of a sandbox."""
         return MachineSpec(
-            id=sandbox_id,
-            directory=self.layout.sandbox(sandbox_id),
-            rootfs=self.images.get(image_digest).rootfs,
-            agent=self.layout.agent(agent),
+            id=row.id,
+            directory=self.layout.sandbox(row.id),
+            rootfs=self.images.rootfs(row.image_digest),
+            agent=self.layout.agent(row.agent),
             cpus=spec.cpus,
             memory_mib=spec.memory_mib,
-            hostname=hostname(sandbox_id),
+            hostname=hostname(row.id),
             network=spec.network,
         )
 

@@ -75,6 +75,12 @@ class Store:
         rows = await self._read(select(table).where(chosen).order_by(table.c.created_ms, table.c.id))
         return [_sandbox(row) for row in rows]
 
+    async def expired(self, now_ms: int) -> list[SandboxRow]:
+        """Return the sandboxes that are not deleted and should be by now."""
+        table = tables.sandboxes
+        rows = await self._read(select(table).where((table.c.expires_ms <= now_ms) & (table.c.state != "deleted")))
+        return [_sandbox(row) for row in rows]
+
     async def add_events(self, *happened: EventRow) -> None:
         """Add what happened."""
         await self._write(None, happened)
