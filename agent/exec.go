@@ -58,7 +58,7 @@ func (a *agent) exec(s *stream, r *request) error {
 	if err != nil {
 		return err
 	}
-	c := &command{agent: a, id: r.ID, argv: l.argv, primary: s, detached: r.Detach}
+	c := &command{agent: a, id: r.ID, argv: l.argv, primary: s, detached: r.Detach, terminal: r.Pty != nil}
 	c.changed.L = &c.mu
 	if r.Detach {
 		c.primary = nil
@@ -185,82 +185,103 @@ func (who *account) credential() *syscall.Credential {
 
 // launch starts the process with its pipes or its terminal.
 func (c *command) launch(l *launch, r *request) error {
-	var ends childEnds
-	defer ends.close()
+	e := &ends{stdin: -1}
+	defer e.closeForeign()
 	var err error
-	if r.Pty != nil {
-		c.terminal = true
-		err = c.openTerminal(&ends, r.Pty)
+	if c.terminal {
+		err = e.openTerminal(r.Pty)
 		l.attr.Sys.Setctty = true
 	} else {
-		err = c.openPipes(&ends, r.Stdin && !r.Detach)
+		err = e.openPipes(c.agent.null, r.Stdin && !r.Detach)
 	}
 	if err != nil {
-		c.closeEnds()
+		e.closeOwn()
 		return err
 	}
-	l.attr.Files = ends.files[:]
-	c.open = len(c.outputs)
+	l.attr.Files = e.child[:]
+	c.open = len(e.outputs)
 	c.started = time.Now()
 	c.pid, err = c.agent.reaper.fork(l.program, l.argv, &l.attr, c.exited)
 	if err != nil {
-		c.closeEnds()
+		e.closeOwn()
 		return startFailure(err, l.program, l.cwd)
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if r.TimeoutMS > 0 && c.exit == nil {
-		c.timeout = time.AfterFunc(time.Duration(r.TimeoutMS)*time.Millisecond, c.expire)
-	}
+	c.own(e)
+	c.limit(time.Duration(r.TimeoutMS) * time.Millisecond)
 	return nil
 }
 
-// childEnds are the descriptors that become 0, 1 and 2 of the process.
-type childEnds struct {
-	files [3]uintptr
-	owned []int
+// limit kills the command's process group when its time is over; 0 is no limit.
+func (c *command) limit(timeout time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if timeout > 0 && c.exit == nil {
+		c.timeout = time.AfterFunc(timeout, c.expire)
+	}
 }
 
-func (e *childEnds) close() {
-	for _, fd := range e.owned {
+// ends are the descriptors between the agent and the process.
+type ends struct {
+	child   [3]uintptr // what becomes 0, 1 and 2 of the process
+	foreign []int      // those of them that the agent closes once the process has them
+	stdin   int        // the agent's own, -1 where there is none
+	outputs []int
+}
+
+func (e *ends) closeForeign() {
+	for _, fd := range e.foreign {
 		_ = syscall.Close(fd)
 	}
 }
 
-func (c *command) openPipes(ends *childEnds, stdin bool) error {
-	for i := range ends.files {
+func (e *ends) closeOwn() {
+	for _, fd := range append(e.outputs, e.stdin) {
+		if fd >= 0 {
+			_ = syscall.Close(fd)
+		}
+	}
+}
+
+func (e *ends) openPipes(null int, stdin bool) error {
+	e.child[0] = uintptr(null)
+	for i := range e.child {
 		if i == 0 && !stdin {
-			ends.files[0] = uintptr(c.agent.null)
 			continue
 		}
 		var p [2]int
 		if err := syscall.Pipe2(p[:], syscall.O_CLOEXEC); err != nil {
 			return err
 		}
-		ours, theirs := p[0], p[1]
+		theirs := p[1]
 		if i == 0 {
-			ours, theirs = p[1], p[0]
-		}
-		ends.files[i] = uintptr(theirs)
-		ends.owned = append(ends.owned, theirs)
-		_ = syscall.SetNonblock(ours, true)
-		file := os.NewFile(uintptr(ours), "pipe")
-		if i == 0 {
-			c.stdin = file
+			theirs, e.stdin = p[0], p[1]
 		} else {
-			c.outputs = append(c.outputs, &outputPipe{file, byte(i)})
+			e.outputs = append(e.outputs, p[0])
 		}
+		e.child[i] = uintptr(theirs)
+		e.foreign = append(e.foreign, theirs)
 	}
 	return nil
 }
 
-func (c *command) closeEnds() {
-	if c.stdin != nil {
-		_ = c.stdin.Close()
+// own makes files of the agent's descriptors. It comes after the fork, because it takes longer than opening them did.
+func (c *command) own(e *ends) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for i, fd := range e.outputs {
+		c.outputs = append(c.outputs, &outputPipe{nonBlocking(fd), channelOut + byte(i)})
 	}
-	for _, p := range c.outputs {
-		_ = p.file.Close()
+	switch {
+	case c.terminal:
+		c.stdin = c.outputs[0].file
+	case e.stdin >= 0:
+		c.stdin = nonBlocking(e.stdin)
 	}
+}
+
+func nonBlocking(fd int) *os.File {
+	_ = syscall.SetNonblock(fd, true)
+	return os.NewFile(uintptr(fd), "pipe")
 }
 
 // -- while it runs ----------------------------------------------------------------------------------------------------
@@ -453,13 +474,13 @@ func (c *command) exited(e exit) {
 	if c.timeout != nil {
 		c.timeout.Stop()
 	}
-	done := c.open == 0
+	outputs, done := c.outputs, c.open == 0
 	c.mu.Unlock()
 	if done {
 		c.finish()
 		return
 	}
-	for _, p := range c.outputs {
+	for _, p := range outputs {
 		_ = p.file.SetReadDeadline(time.Unix(1, 0)) // wakes a pump that waits for more
 	}
 }

@@ -30,16 +30,19 @@ func run() error {
 	debug.SetGCPercent(50)
 	runtime.GOMAXPROCS(2)
 	syscall.Umask(0o022)
+	if err := ignoreChildSignals(); err != nil {
+		return err
+	}
 	if os.Getpid() != 1 {
 		if err := becomeSubreaper(); err != nil {
 			return err
 		}
 	}
-	in, err := pipeEnd(0, "stdin")
+	in, err := pollable(os.Stdin)
 	if err != nil {
 		return err
 	}
-	out, err := pipeEnd(1, "stdout")
+	out, err := pollable(os.Stdout)
 	if err != nil {
 		return err
 	}
@@ -56,12 +59,16 @@ func run() error {
 	}
 }
 
-// pipeEnd takes a descriptor over, non-blocking whatever it was.
-func pipeEnd(fd int, name string) (*os.File, error) {
-	if err := syscall.SetNonblock(fd, true); err != nil {
-		return nil, pathError("set non-blocking", name, err)
+// pollable makes a standard file non-blocking and known to the runtime's poller, if it did not arrive like that.
+func pollable(file *os.File) (*os.File, error) {
+	if file.SetDeadline(time.Time{}) == nil {
+		return file, nil
 	}
-	return os.NewFile(uintptr(fd), name), nil
+	fd := int(file.Fd())
+	if err := syscall.SetNonblock(fd, true); err != nil {
+		return nil, pathError("set non-blocking", file.Name(), err)
+	}
+	return os.NewFile(uintptr(fd), file.Name()), nil
 }
 
 const setChildSubreaper = 36 // PR_SET_CHILD_SUBREAPER

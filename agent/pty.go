@@ -1,7 +1,6 @@
 package main
 
 import (
-	"os"
 	"strconv"
 	"syscall"
 	"unsafe"
@@ -17,14 +16,12 @@ const (
 type winsize struct{ rows, cols, xpixel, ypixel uint16 }
 
 // openTerminal makes a terminal whose far side becomes stdin, stdout and stderr of the process.
-func (c *command) openTerminal(ends *childEnds, size *terminalSize) error {
-	master, err := syscall.Open("/dev/ptmx", syscall.O_RDWR|syscall.O_NOCTTY|syscall.O_NONBLOCK|syscall.O_CLOEXEC, 0)
+func (e *ends) openTerminal(size *terminalSize) error {
+	master, err := syscall.Open("/dev/ptmx", syscall.O_RDWR|syscall.O_NOCTTY|syscall.O_CLOEXEC, 0)
 	if err != nil {
 		return pathError("open", "/dev/ptmx", err)
 	}
-	file := os.NewFile(uintptr(master), "terminal")
-	c.stdin = file
-	c.outputs = []*outputPipe{{file, channelOut}}
+	e.outputs = []int{master}
 	var number, unlocked int32
 	if err := ioctl(master, ioctlLockPty, unsafe.Pointer(&unlocked)); err != nil {
 		return pathError("unlock", "/dev/ptmx", err)
@@ -33,17 +30,15 @@ func (c *command) openTerminal(ends *childEnds, size *terminalSize) error {
 		return pathError("number", "/dev/ptmx", err)
 	}
 	if err := setSize(master, size); err != nil {
-		return err
+		return pathError("resize", "/dev/ptmx", err)
 	}
 	path := "/dev/pts/" + strconv.Itoa(int(number))
 	slave, err := syscall.Open(path, syscall.O_RDWR|syscall.O_NOCTTY|syscall.O_CLOEXEC, 0)
 	if err != nil {
 		return pathError("open", path, err)
 	}
-	ends.owned = append(ends.owned, slave)
-	for i := range ends.files {
-		ends.files[i] = uintptr(slave)
-	}
+	e.foreign = []int{slave}
+	e.child = [3]uintptr{uintptr(slave), uintptr(slave), uintptr(slave)}
 	return nil
 }
 
