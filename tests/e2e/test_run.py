@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import pty
 import re
 import select
 import signal
+import struct
+import subprocess
+import termios
 import time
 
 import pytest
@@ -167,14 +171,8 @@ def test_a_one_off_whose_client_is_killed_is_gone_with_the_next_command(cli: Cli
 def test_a_terminal_has_a_size_and_passes_keys_and_exit_code(cli: Cli) -> None:
     master, slave = pty.openpty()
     os.set_blocking(master, False)
-    import fcntl
-    import struct
-    import termios
-
     fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 33, 111, 0, 0))
     argv, env = cli.command("run", "-i", "-t", "--", "sh", "-c", "stty size; read line; echo got $line; exit 7")
-    import subprocess
-
     process = subprocess.Popen(argv, env=env, stdin=slave, stdout=slave, stderr=slave, start_new_session=True)
     os.close(slave)
     seen = _read_until(master, b"33 111")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sqlite3
 from dataclasses import replace
 from pathlib import Path
 
@@ -199,8 +200,6 @@ async def test_a_process_that_starts_leaves_living_neighbours_alone(open_runtime
 async def test_state_of_a_newer_version_is_refused(open_runtime, tmp_path: Path) -> None:
     runtime = await open_runtime()
     await runtime.close()
-    import sqlite3
-
     with sqlite3.connect(tmp_path / "state" / "state.db") as connection:
         connection.execute("UPDATE alembic_version SET version_num = '9999'")
     connection.close()
