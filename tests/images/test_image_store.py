@@ -438,7 +438,7 @@ async def test_a_cancelled_pull_stops_its_programs_and_cleans_up(
 ) -> None:
     monkeypatch.setenv("PATH", shim.path)
     task = asyncio.ensure_future(store.pull(f"oci:{layout.path}:small"))
-    while not shim.waits():  # noqa: ASYNC110 - another process sets it
+    while not shim.waits():
         await asyncio.sleep(0.02)
     (unpacker,) = shim.waits()
     task.cancel()
