@@ -46,6 +46,7 @@ func newAgent(in, out *os.File) (*agent, error) {
 		return nil, pathError("open", "/dev/null", err)
 	}
 	a := &agent{in: &hostPipe{File: in}, out: o, reaper: newReaper(), null: null, streams: map[uint32]*stream{}}
+	a.users.passwdPath, a.users.groupPath = "/etc/passwd", "/etc/group"
 	a.machine.bootID = newBootID()
 	a.decoder.source = a.in
 	a.commands.init()
@@ -74,6 +75,7 @@ func (a *agent) serve() error {
 			a.frames.Add(1)
 			scanning, err = a.handle(f)
 		case errors.Is(err, errSync):
+			a.out.halt(nil)
 			scanning = true
 			continue
 		case errors.Is(err, os.ErrDeadlineExceeded):

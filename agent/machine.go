@@ -9,6 +9,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -210,12 +211,9 @@ func renameHost(hosts, old, name string) string {
 	found := false
 	for line := range strings.Lines(hosts) {
 		words := strings.Fields(line)
-		for i, word := range words {
-			if i > 0 && word == old && old != "localhost" && words[0][0] != '#' {
-				words[i], found = name, true
-			}
-		}
-		if len(words) > 1 && found && !strings.Contains(line, name) {
+		at := slices.Index(words, old)
+		if at > 0 && words[0][0] != '#' && old != "localhost" {
+			words[at], found = name, true
 			line = strings.Join(words, "\t") + "\n"
 		}
 		renamed.WriteString(line)
