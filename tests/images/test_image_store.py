@@ -487,6 +487,12 @@ async def test_prune_removes_what_nobody_needs(
     assert (await store.resolve(f"{registry.host}/small:1")).digest == small, "it is only a pull away"
 
 
+async def test_what_fails_under_a_pin_fails_as_itself(store: ImageStore, layout: Layout, small: str) -> None:
+    await store.pull(f"oci:{layout.path}:small")
+    with pytest.raises(FileNotFoundError), store.pin(small) as image:
+        (image.rootfs / "none").read_bytes()
+
+
 async def test_prune_leaves_the_layers_of_a_running_pull(
     store: ImageStore, registry: Registry, layout: Layout, small: str, root: Path, shim: Shim
 ) -> None:
