@@ -71,8 +71,9 @@ def test_a_clock_that_steps_back_counts_nothing() -> None:
     assert usage.cpu_us == 100
 
 
-def test_snapshots_that_were_deleted_take_nothing() -> None:
-    events = [EventRow(1, "sb", "snapshot", {"bytes": n}) for n in (500, 70, -500)]
+def test_snapshots_count_until_they_are_deleted_and_templates_never() -> None:
+    saved = [("snapshot", 500), ("template", 9000), ("snapshot", 70), ("fork", 400), ("fork", -400), ("snapshot", -500)]
+    events = [EventRow(1, "sb", "snapshot", {"kind": kind, "bytes": count}) for kind, count in saved]
     assert add_up(events, now_ms=5).snapshot_bytes == 70
 
 
