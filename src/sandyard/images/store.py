@@ -15,7 +15,6 @@ import asyncio
 import hashlib
 import json
 import os
-import secrets
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
@@ -28,7 +27,7 @@ from sandyard.images.default import CONFIG as DEFAULT_CONFIG
 from sandyard.images.default import build as build_default_tar
 from sandyard.images.failures import failure, from_os_error
 from sandyard.images.image import ROOTFS, Image, ImageConfig, read_record, write_record
-from sandyard.images.locks import exclusive, shared_folder, staging, sweep, sweep_files, whole_folder
+from sandyard.images.locks import exclusive, joined_folder, shared_folder, staging, sweep, sweep_files, whole_folder
 from sandyard.images.progress import Progress, silent
 from sandyard.images.references import DEFAULT, Kind, Reference, parse
 from sandyard.images.skopeo import LAYOUT, Skopeo, Source
@@ -147,8 +146,7 @@ class ImageStore:
                 names = {named, reference, by_digest}
             if _stamp(reference) != stamp:
                 raise CorruptImageError(f"{what}: it changed while it was read.", hint="Try again.")
-            for name in names:
-                self._remember(name, image.digest, stamp)
+            await self._remember(names, image.digest, stamp)
         except OSError as error:
             raise from_os_error(what, error) from error
         return self.get(image.digest)
@@ -161,7 +159,7 @@ class ImageStore:
             async with exclusive(self._lock(source.digest)):
                 image = self._read(self._folder(source.digest), {})
                 if image is None:
-                    with shared_folder(self._blobs):
+                    async with joined_folder(self._blobs):
                         image = await self._fetch(source, scene, progress)
         return image, source.reference
 
@@ -202,7 +200,7 @@ class ImageStore:
             async with staging(self._staging) as scene:
                 tar = await build_default_tar(scene, progress)
                 image = await self._import(tar, "the default image", DEFAULT_CONFIG, progress)
-            self._remember(DEFAULT, image.digest, None)
+            await self._remember({DEFAULT}, image.digest, None)
         return self.get(image.digest)
 
     async def _keep(self, scene: Scene, digest: str, config: ImageConfig, blobs: tuple[str, ...]) -> Image:
@@ -301,11 +299,12 @@ class ImageStore:
         except (FileNotFoundError, ImageNotFoundError):
             return None
 
-    def _remember(self, reference: Reference, digest: str, stamp: str | None) -> None:
-        path = self._reference_file(reference)
-        new = path.with_suffix(f".{secrets.token_hex(4)}")
-        new.write_text(json.dumps({"reference": str(reference), "digest": digest, "stamp": stamp}))
-        new.rename(path)
+    async def _remember(self, references: Collection[Reference], digest: str, stamp: str | None) -> None:
+        async with staging(self._staging) as scene:
+            new = scene.folder / "reference"
+            for reference in references:
+                new.write_text(json.dumps({"reference": str(reference), "digest": digest, "stamp": stamp}))
+                new.rename(self._reference_file(reference))
 
     def _reference_file(self, reference: Reference) -> Path:
         return self._references / f"{hashlib.sha256(str(reference).encode()).hexdigest()}.json"
