@@ -16,6 +16,7 @@ type command struct {
 	id      string
 	argv    []string
 	started time.Time
+	settled chan struct{} // closed once it has been started, or could not be
 
 	mu        sync.Mutex
 	changed   sync.Cond
@@ -152,6 +153,12 @@ func (c *command) feed(s *stream) {
 	if !c.terminal {
 		_ = c.stdin.Close()
 	}
+}
+
+func (c *command) wasStarted() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.pid != 0
 }
 
 func (c *command) hasExited() bool {

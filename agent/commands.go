@@ -50,13 +50,18 @@ func (r *commands) ended(c *command) {
 	}
 }
 
+// find waits until the command has been started, or could not be.
 func (r *commands) find(id string) (*command, error) {
 	r.mu.Lock()
-	defer r.mu.Unlock()
-	if c, ok := r.byID[id]; ok {
-		return c, nil
+	c, known := r.byID[id]
+	r.mu.Unlock()
+	if known {
+		<-c.settled
 	}
-	return nil, &failure{"exec-not-found", "no command has the id " + strconv.Quote(id)}
+	if !known || !c.wasStarted() {
+		return nil, &failure{"exec-not-found", "no command has the id " + strconv.Quote(id)}
+	}
+	return c, nil
 }
 
 func (r *commands) all() []*command {

@@ -7,13 +7,13 @@ import (
 	"syscall"
 )
 
-// exec runs a command; its stream ends with the command, or at once if it is detached.
+// exec runs a command; its stream ends with the command, or at once if it is detached. The id is taken before anything else
+// is read from the host, so that requests which follow find it.
 func (a *agent) exec(s *stream, r *request) error {
-	l, err := a.prepare(r)
-	if err != nil {
-		return err
+	if r.ID == "" {
+		return badRequest("an exec needs an id")
 	}
-	c := &command{agent: a, id: r.ID, argv: l.argv, primary: s, terminal: r.Pty != nil}
+	c := &command{agent: a, id: r.ID, primary: s, terminal: r.Pty != nil, settled: make(chan struct{})}
 	c.changed.L = &c.mu
 	if r.Detach {
 		c.primary = nil
@@ -22,8 +22,25 @@ func (a *agent) exec(s *stream, r *request) error {
 	if err := a.commands.add(c); err != nil {
 		return err
 	}
-	if err := c.launch(l, r); err != nil {
-		a.commands.remove(c)
+	go func() {
+		err := c.start(s, r)
+		if err != nil {
+			a.commands.remove(c)
+			s.fail(err)
+		}
+		close(c.settled)
+	}()
+	return nil
+}
+
+// start starts the command and what passes its input and output on.
+func (c *command) start(s *stream, r *request) error {
+	i, err := c.agent.prepare(r)
+	if err != nil {
+		return err
+	}
+	c.argv = i.argv
+	if err := c.launch(i, r); err != nil {
 		return err
 	}
 	if r.Detach {
@@ -61,21 +78,18 @@ func (a *agent) prepare(r *request) (*invocation, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := &invocation{argv: argv, cwd: r.Cwd}
-	if l.cwd == "" {
-		l.cwd = who.home
+	i := &invocation{argv: argv, cwd: r.Cwd}
+	if i.cwd == "" {
+		i.cwd = who.home
 	}
-	if l.program, err = findProgram(argv[0], path, l.cwd); err != nil {
+	if i.program, err = findProgram(argv[0], path, i.cwd); err != nil {
 		return nil, err
 	}
-	l.attr = syscall.ProcAttr{Dir: l.cwd, Env: env, Sys: &syscall.SysProcAttr{Setsid: true, Credential: who.credential()}}
-	return l, nil
+	i.attr = syscall.ProcAttr{Dir: i.cwd, Env: env, Sys: &syscall.SysProcAttr{Setsid: true, Credential: who.credential()}}
+	return i, nil
 }
 
 func commandLine(r *request) ([]string, error) {
-	if r.ID == "" {
-		return nil, badRequest("an exec needs an id")
-	}
 	argv := r.Argv
 	if (r.Shell != nil) == (len(argv) > 0) {
 		return nil, badRequest("an exec needs either argv or shell")

@@ -7,13 +7,13 @@ import (
 )
 
 // launch starts the process with its pipes or its terminal.
-func (c *command) launch(l *invocation, r *request) error {
+func (c *command) launch(i *invocation, r *request) error {
 	e := &ends{stdin: -1}
 	defer e.closeForeign()
 	var err error
 	if c.terminal {
 		err = e.openTerminal(r.Pty)
-		l.attr.Sys.Setctty = true
+		i.attr.Sys.Setctty = true
 	} else {
 		err = e.openPipes(c.agent.null, r.Stdin && !r.Detach)
 	}
@@ -21,13 +21,13 @@ func (c *command) launch(l *invocation, r *request) error {
 		e.closeOwn()
 		return err
 	}
-	l.attr.Files = e.child[:]
+	i.attr.Files = e.child[:]
 	c.open = len(e.outputs)
 	c.started = time.Now()
-	pid, err := c.agent.reaper.fork(l.program, l.argv, &l.attr, c.exited)
+	pid, err := c.agent.reaper.fork(i.program, i.argv, &i.attr, c.exited)
 	if err != nil {
 		e.closeOwn()
-		return startFailure(err, l.program, l.cwd)
+		return startFailure(err, i.program, i.cwd)
 	}
 	c.own(pid, e)
 	c.limit(time.Duration(r.TimeoutMS) * time.Millisecond)

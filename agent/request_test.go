@@ -86,11 +86,10 @@ func TestEnvironmentsAreCompletedAndChecked(t *testing.T) {
 func TestCommandLinesAreChecked(t *testing.T) {
 	empty := ""
 	for name, r := range map[string]*request{
-		"no id":            {Argv: []string{"true"}},
-		"nothing to run":   {ID: "x"},
-		"argv and shell":   {ID: "x", Argv: []string{"true"}, Shell: &empty},
-		"NUL in argv":      {ID: "x", Argv: []string{"a\x00b"}},
-		"NUL in directory": {ID: "x", Argv: []string{"true"}, Cwd: "/\x00"},
+		"nothing to run":   {},
+		"argv and shell":   {Argv: []string{"true"}, Shell: &empty},
+		"NUL in argv":      {Argv: []string{"a\x00b"}},
+		"NUL in directory": {Argv: []string{"true"}, Cwd: "/\x00"},
 	} {
 		if _, err := commandLine(r); codeOf(err) != "bad-request" {
 			t.Errorf("%s gives %v", name, err)

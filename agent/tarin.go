@@ -19,8 +19,8 @@ type extractor struct {
 	root        *os.Root
 	owner       *account // nil: as the archive says
 	stopped     func() bool
-	files       int64
-	bytes       int64
+	files       int64 // regular ones
+	bytes       int64 // their content
 	buffer      []byte
 	parent      string        // the directory made last
 	directories []*tar.Header // their modes and times come last: what is written into them would change both
@@ -110,7 +110,6 @@ func (e *extractor) add(h *tar.Header, content io.Reader) error {
 	if err := e.makeRoom(name); err != nil {
 		return err
 	}
-	e.files++
 	switch h.Typeflag {
 	case tar.TypeReg, tar.TypeRegA, tar.TypeGNUSparse, tar.TypeCont:
 		return e.addFile(name, h, content)
@@ -121,7 +120,6 @@ func (e *extractor) add(h *tar.Header, content io.Reader) error {
 	case tar.TypeFifo:
 		return e.addFifo(name, h)
 	case tar.TypeXGlobalHeader:
-		e.files--
 		return nil
 	}
 	return unsafePath(h, "is a device, or of a kind that cannot be unpacked")
@@ -196,6 +194,7 @@ func (e *extractor) addFile(name string, h *tar.Header, content io.Reader) error
 	if err != nil {
 		return err
 	}
+	e.files++
 	_, err = io.CopyBuffer(struct{ io.Writer }{file}, &counted{content, e}, e.buffer)
 	if err == nil {
 		err = e.setAttributes(file, h)
