@@ -7,6 +7,7 @@ import json
 import sqlite3
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -123,10 +124,10 @@ async def die_in(runtime: Runtime, sandbox: Sandbox, moment: str, snapshot_id: s
     task = asyncio.create_task(doings[moment]())
     await stuck.wait()
 
-    async def dead(*_args: object) -> None:
+    async def dead(*_args: Any) -> None:
         raise ConnectionError("the dead write nothing")
 
-    runtime._services.store.update_sandbox = dead  # type: ignore[method-assign]
+    runtime._services.store.update_sandbox = dead  # type: ignore[method-assign,assignment]
     task.cancel()
     await crash(runtime)
 

@@ -91,10 +91,13 @@ class MachineUsage:
     """Held now."""
 
     memory_peak_bytes: int
-    """Most held at one time."""
+    """Most held at one time, file cache that the kernel may drop included."""
 
     disk_bytes: int
     """Its own part of the disk: blocks allocated for what it wrote."""
+
+    oom_kills: int = 0
+    """How often the kernel killed something of it for want of memory; the machine may have lived on."""
 
 
 class Machine(Protocol):

@@ -251,6 +251,7 @@ class GvisorMachine:
             memory_bytes=self._cgroup.memory_bytes(),
             memory_peak_bytes=self._cgroup.memory_peak_bytes(),
             disk_bytes=0 if self._filestore is None else os.fstat(self._filestore).st_blocks * 512,
+            oom_kills=self._cgroup.oom_kills(),
         )
 
     async def wait(self) -> MachineExit:
