@@ -110,7 +110,7 @@ class FakeAgent:
     # -- the wire -----------------------------------------------------------------------------------------------------
 
     def interrupt(self) -> None:
-        """SIGUSR1: the frame under way will never be finished."""
+        """SIGUSR1: the frame under way, if there is one, will never be finished."""
         self._decoder = Decoder()
         self._scanner = Scanner()
         self.state.session = ""
@@ -625,7 +625,7 @@ class FakeAgent:
         return {}
 
     def _tar_in(self, stream: StreamState) -> None:
-        self.files.directory(_path(stream.fields))
+        self.files.mkdir(_path(stream.fields), parents=True, mode=0o755, owner=(0, 0), now_ns=self.now_ns())
 
     def _tar_in_end(self, stream: StreamState) -> dict[str, Any]:
         owner = self._owner(stream.fields) if stream.fields.get("user") else None

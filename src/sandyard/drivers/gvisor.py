@@ -192,11 +192,12 @@ class GvisorMachine:
         """Open the pipes; an agent whose host died is first told to forget the frame it is in."""
         if self._channel is not None:
             self._channel.close()
-        if self._must_interrupt:
+        interrupts = self._must_interrupt
+        if interrupts:
             await self.resume()
             await self._runsc("kill", self.spec.id, "USR1")
             self._must_interrupt = False
-        self._channel = fifo.FifoChannel(self.spec.directory)
+        self._channel = fifo.FifoChannel(self.spec.directory, is_interrupted=interrupts)
         if self._ended.done():
             self._channel.close()
         return self._channel
