@@ -113,7 +113,7 @@ class RealPeer:
             self._channel.close()
         if interrupt:
             os.kill(self.pid(), signal.SIGUSR1)
-        self._channel = fifo.FifoChannel(self.directory)
+        self._channel = fifo.FifoChannel(self.directory, is_interrupted=interrupt)
         return self._channel
 
     def pid(self) -> int:
@@ -140,6 +140,7 @@ class ScriptedChannel:
     """A channel whose agent's side is the test: bytes are pushed, and what the host writes is kept."""
 
     def __init__(self) -> None:
+        self.is_interrupted = False
         self.written = bytearray()
         self.is_closed = False
         self.blocks_writes = False

@@ -96,7 +96,12 @@ async def test_arguments_pass_as_they_are(guest: Guest) -> None:
 
 @pytest.mark.parametrize(
     ("env", "code"),
-    [({"A=B": "x"}, "invalid-env"), ({"": "x"}, "invalid-env"), ({"A\0": "x"}, "invalid-argument"), ({"A": "\0"}, "invalid-argument")],
+    [
+        ({"A=B": "x"}, "invalid-env"),
+        ({"": "x"}, "invalid-env"),
+        ({"A\0": "x"}, "invalid-argument"),
+        ({"A": "\0"}, "invalid-argument"),
+    ],
 )
 async def test_an_environment_that_no_process_can_have_is_refused(guest: Guest, env: dict[str, str], code: str) -> None:
     with pytest.raises(InvalidRequestError) as refused:
@@ -106,7 +111,14 @@ async def test_an_environment_that_no_process_can_have_is_refused(guest: Guest, 
 
 @pytest.mark.parametrize(
     "arguments",
-    [{}, {"argv": []}, {"argv": ["true"], "shell": "true"}, {"argv": ["a\0b"]}, {"argv": ["\udcff"]}, {"argv": ["true"], "timeout_s": 0}],
+    [
+        {},
+        {"argv": []},
+        {"argv": ["true"], "shell": "true"},
+        {"argv": ["a\0b"]},
+        {"argv": ["\udcff"]},
+        {"argv": ["true"], "timeout_s": 0},
+    ],
 )
 async def test_a_command_that_cannot_be_one_is_refused(guest: Guest, arguments: dict[str, object]) -> None:
     with pytest.raises(InvalidRequestError):
@@ -341,7 +353,11 @@ async def _processes(real: RealPeer) -> list[str]:
     while parents:
         parent = parents.pop()
         try:
-            children = [pid for task in Path(f"/proc/{parent}/task").iterdir() for pid in (task / "children").read_text().split()]
+            children = [
+                pid
+                for task in Path(f"/proc/{parent}/task").iterdir()
+                for pid in (task / "children").read_text().split()
+            ]
             for child in children:
                 status = Path(f"/proc/{child}/stat").read_text().rpartition(")")[2].split()[0]
                 found.append("Z" if status == "Z" else Path(f"/proc/{child}/comm").read_text().strip())

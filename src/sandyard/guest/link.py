@@ -396,10 +396,7 @@ class Link:
             data = rest
         for count, frame in enumerate(self._decoder.feed(data)):
             self._dispatch(frame)
-            if count % _INTERRUPTED_S = 2.0
-"""How long to wait for an interrupted agent to say that it awaits a HELLO, before ours is written all the same."""
-
-_BREATH == _BREATH - 1:
+            if count % _BREATH == _BREATH - 1:
                 await asyncio.sleep(0)
         # A channel that always has something must not keep the event loop for itself.
         await asyncio.sleep(0)
