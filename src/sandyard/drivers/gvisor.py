@@ -211,7 +211,7 @@ class GvisorMachine:
         await self._cgroup.thaw()
 
     async def checkpoint(self, to: Path, after: After) -> None:
-        """Save with ``-leave-running``, and kill only once everything is on disk.
+        """Save with ``-leave-running``, and kill only once everything is on disk; its memory takes a while to free.
 
         A checkpoint without it ends the sandbox even where the disk was full (tried with runsc 20240729); what a
         process does between the saved instant and the kill is seen by nobody.
@@ -227,7 +227,7 @@ class GvisorMachine:
             raise
         if after is After.STOP:
             self._asked = ExitReason.STOPPED
-            await self.kill()
+            self._cgroup.send_kill()
 
     async def _save(self, to: Path) -> None:
         result = await self._runsc(

@@ -59,6 +59,7 @@ class Sandbox:
         self._mutex = asyncio.Lock()
         self._tasks: set[asyncio.Task[Any]] = set()
         self._watcher: asyncio.Task[None] | None = None
+        self._removal: asyncio.Task[None] | None = None
         self._sampled_s = services.clock.monotonic_s()
 
     # -- what it is ----------------------------------------------------------------------------------------------------
@@ -273,6 +274,8 @@ class Sandbox:
         former: Guest | None = None,
         before_life: BeforeLife | None = None,
     ) -> None:
+        if self._removal is not None:  # what is left of the machine that was saved has the same names
+            await self._removal
         machine, guest = await self._launcher.launch(
             self.machine_spec(), steps, checkpoint=checkpoint, orphans=orphans, former=former, before_life=before_life
         )
@@ -346,7 +349,7 @@ class Sandbox:
             note.changes["cpu_us"] = self._cpu_us()
             note.data["checkpoint_bytes"] = checkpoints.size_of(self._sleep_dir)
             self._machine = None
-            await machine.remove()
+            self._removal = self._spawn(machine.remove())
         self._wake_for_late_calls()
 
     def _wake_for_late_calls(self) -> None:
@@ -434,6 +437,8 @@ class Sandbox:
     async def _clean_up(self) -> None:
         """Remove every trace, and only then say that nothing is left to do."""
         await self._drop_machine()
+        if self._removal is not None:
+            await self._removal
         await self._services.driver.sweep(self.machine_spec())
         await asyncio.to_thread(shutil.rmtree, self._directory, ignore_errors=True)
         await self._journal.write({"doing": None})
