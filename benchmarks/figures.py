@@ -218,7 +218,7 @@ async def pauses(bench: Bench) -> list[Figure]:
             async with sandbox.awake() as guest:
                 await guest.ping()
             watch.add("ours", (time.perf_counter() - began) * 1000)
-            watch.call("raw", lambda: [raw.verb(verb) for verb in ("pause", "resume")])
+            watch.call("raw", raw.pause_and_resume)
         raw.remove()
     ours = watch.median("ours")
     what = "pause, resume and an answer"

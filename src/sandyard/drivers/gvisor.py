@@ -18,28 +18,17 @@ from pathlib import Path
 from sandyard.drivers import fifo
 from sandyard.drivers.cgroups import Cgroup, Limits, open_cgroup
 from sandyard.drivers.driver import After, ExitReason, MachineExit, MachineSpec, MachineUsage
+from sandyard.drivers.oci import oci_config
 from sandyard.errors import HostError, NoSpaceError, SnapshotError, StartError
 
-AGENT_PATH = "/usr/bin/sandyard-guest"
-"""Where the agent's binary appears inside; on everybody's PATH, since it is also the command of that name."""
+_JOIN = 'n=$1; shift; while [ $n -gt 0 ]; do echo $$ >"$1" || exit 97; shift; n=$((n-1)); done; exec "$@"'
+"""Enters the control groups named first and then becomes the rest, so that nothing of it ever ran outside of them."""
 
-_SHM = "/dev/shm"  # noqa: S108 - inside the sandbox
+_WITH_MEMINFO = 'mount --bind "$1" /proc/meminfo && shift && exec "$@"'
+"""runsc tells the sandbox how much memory there is by the host's /proc/meminfo; here it finds the machine's limit."""
 
 CONTROL_ROOT = Path("/run/sandyard")
 """Where runsc keeps its control sockets: a unix socket's path has 107 bytes, too few for just any state directory."""
-
-# fmt: off
-_CAPABILITIES = [
-    "CAP_AUDIT_CONTROL", "CAP_AUDIT_READ", "CAP_AUDIT_WRITE", "CAP_BLOCK_SUSPEND", "CAP_CHOWN", "CAP_DAC_OVERRIDE",
-    "CAP_DAC_READ_SEARCH", "CAP_FOWNER", "CAP_FSETID", "CAP_IPC_LOCK", "CAP_IPC_OWNER", "CAP_KILL", "CAP_LEASE",
-    "CAP_LINUX_IMMUTABLE", "CAP_MAC_ADMIN", "CAP_MAC_OVERRIDE", "CAP_MKNOD", "CAP_NET_ADMIN",
-    "CAP_NET_BIND_SERVICE", "CAP_NET_BROADCAST", "CAP_NET_RAW", "CAP_SETFCAP", "CAP_SETGID", "CAP_SETPCAP",
-    "CAP_SETUID", "CAP_SYSLOG", "CAP_SYS_ADMIN", "CAP_SYS_BOOT", "CAP_SYS_CHROOT", "CAP_SYS_MODULE", "CAP_SYS_NICE",
-    "CAP_SYS_PACCT", "CAP_SYS_PTRACE", "CAP_SYS_RAWIO", "CAP_SYS_RESOURCE", "CAP_SYS_TIME", "CAP_SYS_TTY_CONFIG",
-    "CAP_WAKE_ALARM",
-]
-# fmt: on
-"""All of them: they are the sandbox kernel's own, which has nothing of the host's to give away."""
 
 
 class Gvisor:
@@ -86,7 +75,7 @@ class Gvisor:
         """Remove what a machine of this id has on the host, whoever made it."""
         await open_cgroup(spec.id).remove()
         fifo.remove_fifos(spec.directory)
-        for name in ("config.json", "pid", "runsc.log", "panic.log"):
+        for name in ("config.json", "meminfo", "pid", "runsc.log", "panic.log"):
             (spec.directory / name).unlink(missing_ok=True)
         for directory in (spec.directory / "disk", self._control(spec)):
             shutil.rmtree(directory, ignore_errors=True)
@@ -119,9 +108,10 @@ class Gvisor:
         self._control(spec).mkdir(parents=True, exist_ok=True)
         fifo.make_fifos(spec.directory)
         (spec.directory / "config.json").write_text(oci_config(spec))
+        (spec.directory / "meminfo").write_text(f"MemTotal: {spec.memory_mib * 1024} kB\n")
 
     async def _launch(self, spec: MachineSpec, cgroup: Cgroup, verb: Sequence[str]) -> None:
-        """Run runsc until the sandbox runs by itself; a shell enters the cgroup first, so all of it is inside."""
+        """Run runsc until the sandbox runs by itself, all of it inside the cgroup."""
         runsc = [
             *self.command(spec),
             *verb,
@@ -132,13 +122,14 @@ class Gvisor:
             spec.id,
         ]
         joins = [str(path) for path in cgroup.join_files()]
-        script = 'n=$1; shift; while [ $n -gt 0 ]; do echo $$ >"$1" || exit 97; shift; n=$((n-1)); done; exec "$@"'
         to_agent = fifo.open_fifo(spec.directory / fifo.TO_AGENT)
         from_agent = fifo.open_fifo(spec.directory / fifo.FROM_AGENT)
         panic = os.open(spec.directory / "panic.log", os.O_CREAT | os.O_WRONLY | os.O_TRUNC | os.O_CLOEXEC, 0o600)
         try:
             process = await asyncio.create_subprocess_exec(
-                "/bin/sh", "-c", script, "sh", str(len(joins)), *joins, *runsc,
+                "/bin/sh", "-c", _JOIN, "sh", str(len(joins)), *joins,
+                "unshare", "--mount", "--propagation", "slave",
+                "/bin/sh", "-c", _WITH_MEMINFO, "sh", str(spec.directory / "meminfo"), *runsc,
                 stdin=to_agent, stdout=from_agent, stderr=panic, cwd="/", start_new_session=True,
             )  # fmt: skip
         finally:
@@ -327,36 +318,6 @@ async def _call(command: Sequence[str]) -> _Result:
         ) from None
     stdout, stderr = await asyncio.shield(process.communicate())
     return _Result(await process.wait(), stdout.decode(errors="replace"), stderr.decode(errors="replace"))
-
-
-def oci_config(spec: MachineSpec) -> str:
-    """Describe the machine to runsc. /tmp is the image's own, on disk, so that big temporary files take no memory."""
-    config = {
-        "ociVersion": "1.0.2",
-        "process": {
-            "user": {"uid": 0, "gid": 0},
-            "args": [AGENT_PATH, "agent"],
-            "env": ["PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"],
-            "cwd": "/",
-            "capabilities": dict.fromkeys(("bounding", "effective", "permitted", "inheritable"), _CAPABILITIES),
-        },
-        "root": {"path": str(spec.rootfs), "readonly": False},
-        "hostname": spec.hostname,
-        "mounts": [
-            {"destination": "/proc", "type": "proc"},
-            {"destination": "/sys", "type": "sysfs", "options": ["ro", "nosuid", "noexec", "nodev"]},
-            {"destination": "/dev", "type": "tmpfs"},
-            {"destination": _SHM, "type": "tmpfs", "options": ["nosuid", "nodev"]},
-            {
-                "destination": AGENT_PATH,
-                "type": "bind",
-                "source": str(spec.agent),
-                "options": ["ro", "nosuid", "nodev"],
-            },
-        ],
-        "linux": {"namespaces": [{"type": kind} for kind in ("pid", "network", "ipc", "uts", "mount")]},
-    }
-    return json.dumps(config)
 
 
 def _recorded_pid(control: Path) -> int | None:
