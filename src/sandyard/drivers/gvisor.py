@@ -9,12 +9,12 @@ import asyncio
 import contextlib
 import json
 import os
-import re
 import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from sandyard import host
 from sandyard.drivers import fifo
 from sandyard.drivers.cgroups import Cgroup, Limits, open_cgroup
 from sandyard.drivers.driver import After, ExitReason, MachineExit, MachineSpec, MachineUsage
@@ -36,23 +36,23 @@ class Gvisor:
 
     name = "gvisor"
 
-    def __init__(self, *, runsc: str = "runsc", control_root: Path = CONTROL_ROOT) -> None:
+    def __init__(self, *, control_root: Path = CONTROL_ROOT) -> None:
         """Use the ``runsc`` found on PATH, and keep its control sockets under ``control_root``."""
-        self._runsc = runsc
         self._control_root = control_root
         self._version: str | None = None
 
     async def version(self) -> str:
-        """Return what ``runsc --version`` says, such as ``0.0~20240729.0``."""
+        """Return what runsc calls its version, such as ``0.0~20240729.0``.
+
+        Raises:
+            HostError: there is none, or it is too old.
+        """
         if self._version is None:
-            result = await _call([self._runsc, "--version"])
-            match = re.search(r"runsc version (\S+)", result.stdout)
-            if match is None:
-                raise HostError(
-                    f"'{self._runsc} --version' did not answer with a version: {result.stderr or result.stdout}.",
-                    hint="Run 'sandyard doctor'.",
-                )
-            self._version = match[1]
+            version = await asyncio.to_thread(host.runsc_version)
+            check = host.runsc(version)
+            if version is None or check.status is host.Status.FAIL:
+                raise HostError(f"runsc is {check.found}. {check.why}", hint=f"{check.how} Or run 'sandyard doctor'.")
+            self._version = version
         return self._version
 
     async def boot(self, spec: MachineSpec) -> GvisorMachine:
@@ -149,7 +149,7 @@ class Gvisor:
     def command(self, spec: MachineSpec) -> list[str]:
         """Return the runsc command line up to its verb."""
         return [
-            self._runsc,
+            "runsc",
             f"--root={self._control(spec)}",
             "--platform=systrap",
             f"--overlay2=root:dir={spec.directory / 'disk'}",
@@ -307,15 +307,9 @@ class _Result:
 
 async def _call(command: Sequence[str]) -> _Result:
     """Run a short command to its end, even when the caller is cancelled: half a checkpoint helps nobody."""
-    try:
-        process = await asyncio.create_subprocess_exec(
-            *command, stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
-        )
-    except FileNotFoundError:
-        raise HostError(
-            f"'{command[0]}' is not installed, and no sandbox runs without it.",
-            hint="Run scripts/setup, or 'sandyard doctor'.",
-        ) from None
+    process = await asyncio.create_subprocess_exec(
+        *command, stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
+    )
     stdout, stderr = await asyncio.shield(process.communicate())
     return _Result(await process.wait(), stdout.decode(errors="replace"), stderr.decode(errors="replace"))
 
