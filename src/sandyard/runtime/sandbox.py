@@ -6,14 +6,14 @@ import asyncio
 import shutil
 import signal
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Literal, ParamSpec, TypedDict, TypeVar
 
 from sandyard.drivers import After, ExitReason, Machine, MachineSpec
-from sandyard.errors import SandboxGoneError, SandboxStateError, SandyardError, TransportError
+from sandyard.errors import CommandError, SandboxGoneError, SandboxStateError, SandyardError, TransportError
 from sandyard.guest import ExecResult, Guest, Process, PtySize, Spawned
 from sandyard.images import ImageConfig
 from sandyard.runtime import checkpoints
@@ -84,7 +84,7 @@ class Sandbox:
         """The machine under it while it is awake."""
         return self._machine
 
-    @property
+    @cached_property
     def image_config(self) -> ImageConfig:
         """What its image says about commands."""
         return self._services.images.get(self.row.image_digest).config
@@ -138,7 +138,7 @@ class Sandbox:
         return replace(result, exit_code=_SIGKILLED, signal=signal.SIGKILL, oom_killed=True)
 
     def _oom_kills(self) -> int:
-        return 0 if self._machine is None else self._machine.usage().oom_kills
+        return 0 if self._machine is None else self._machine.oom_kills()
 
     async def run(self, command: Command, *, stdin: bytes | None = None, limit: int = OUTPUT_LIMIT) -> ExecResult:
         """Run a command to its end and return its output, at most ``limit`` bytes of each stream."""
@@ -227,10 +227,11 @@ class Sandbox:
     ) -> None:
         self._directory.mkdir(mode=0o700)
         async with self._journal.transition(Doing.CREATE, State.RUNNING) as note:
-            await self._launch(steps, checkpoint, orphans="keep", before_life=before_life)
+            guest = await self._launch(steps, checkpoint, orphans="keep", before_life=before_life)
             note.changes["boot"] = boot
             note.data |= {"boot": boot, "steps_ms": steps.ms}
             if for_pool:
+                await _exercise(guest)
                 note.changes |= {"state": State.CREATING, "doing": Doing.WAIT_IN_POOL}
         self.steps_ms = steps.ms
 
@@ -273,7 +274,7 @@ class Sandbox:
         orphans: Orphans,
         former: Guest | None = None,
         before_life: BeforeLife | None = None,
-    ) -> None:
+    ) -> Guest:
         if self._removal is not None:  # what is left of the machine that was saved has the same names
             await self._removal
         machine, guest = await self._launcher.launch(
@@ -282,6 +283,7 @@ class Sandbox:
         if self.row.is_ephemeral:
             await guest.lease(self._services.settings.lease_s)
         self._take(machine, guest)
+        return guest
 
     def _take(self, machine: Machine, guest: Guest) -> None:
         self._machine, self._guest = machine, guest
@@ -517,7 +519,7 @@ class Sandbox:
             "memory_peak_bytes": usage.memory_peak_bytes,
             "memory_limit_mib": self.spec.memory_mib,
             "disk_bytes": usage.disk_bytes,
-            "oom_kills": usage.oom_kills,
+            "oom_kills": self._machine.oom_kills(),
         }
         return [self._journal.event("usage", data)]
 
@@ -611,6 +613,12 @@ class Sandbox:
         if self.state not in AWAKE or self._machine is None or self._guest is None:
             raise self._wrong_state(verb)
         return self._machine, self._guest
+
+
+async def _exercise(guest: Guest) -> None:
+    """Run something once: the first command after a restore takes twice as long as those after it."""
+    with suppress(CommandError):  # an image need not have it
+        await guest.run(["/bin/true"])
 
 
 class _ExecOptions(TypedDict):
