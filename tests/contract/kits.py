@@ -103,7 +103,8 @@ class GvisorKit:
         try:
             yield small
         finally:
-            subprocess.run(["umount", str(small)], check=True)
+            # Lazily: a sandbox whose checkpoint failed keeps the file open until its next one.
+            subprocess.run(["umount", "--lazy", str(small)], check=True)
 
 
 def why_no_gvisor() -> str | None:

@@ -304,6 +304,7 @@ async def test_a_machine_is_taken_over_after_a_crash(kit: Kit, machine: Machine,
     guest = await attach(machine)
     await start_counter(guest)
     lost = await guest.exec(["sleep", "100"], env=ENV)
+    await guest.close()  # which tells the agent as little as the death of a process does
     adopted = await kit.driver().adopt(machine.spec)
     assert adopted is not None
     other = await attach(adopted, orphans="kill")
@@ -329,6 +330,7 @@ async def test_half_a_frame_of_the_former_owner_is_no_harm(kit: Kit, machine: Ma
 async def test_output_that_the_former_owner_never_read_is_no_harm(kit: Kit, machine: Machine, attach: Attach) -> None:
     guest = await attach(machine)
     await guest.exec(["sh", "-c", "head -c 900000 /dev/zero"], env=ENV)
+    await guest.close()
     adopted = await kit.driver().adopt(machine.spec)
     assert adopted is not None
     other = await attach(adopted)
@@ -339,6 +341,7 @@ async def test_a_paused_machine_is_taken_over_too(kit: Kit, machine: Machine, at
     guest = await attach(machine)
     await start_counter(guest)
     await machine.pause()
+    await guest.close()
     adopted = await kit.driver().adopt(machine.spec)
     assert adopted is not None
     other = await attach(adopted)
