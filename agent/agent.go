@@ -19,13 +19,15 @@ type agent struct {
 	reaper  *reaper
 	users   userDatabase
 	null    int           // /dev/null, as stdin of commands that have none
-	resync  atomic.Bool   // SIGUSR1 came
 	frames  atomic.Uint64 // frames received, for the lease
 
+	interrupted atomic.Bool // SIGUSR1 came
+
 	// What only the reading goroutine uses.
-	session string
-	epoch   uint64
-	last    uint32 // the highest stream opened in this session
+	patience time.Time // until when a doubted frame is waited for
+	session  string
+	epoch    uint64
+	last     uint32 // the highest stream opened in this session
 
 	machine  machine
 	commands commands
@@ -55,47 +57,65 @@ func newAgent(in, out *os.File) (*agent, error) {
 
 // serve speaks with one host after the other; it returns when the way to any host is closed for good.
 func (a *agent) serve() error {
-	a.out.halt(helloFrame(map[string]any{"version": version, "await": true}))
-	scanning := true
-	for {
-		var f frame
-		var h *hello
+	a.out.halt(awaitHello())
+	for scanning := true; ; {
 		var err error
 		if scanning {
-			h, err = a.decoder.scan()
+			var h *hello
+			if h, err = a.decoder.scan(); err == nil {
+				a.greet(h)
+				scanning = false
+			}
 		} else {
-			f, err = a.decoder.next()
+			var f frame
+			if f, err = a.decoder.next(); err == nil {
+				a.frames.Add(1)
+				scanning, err = a.handle(f)
+			}
 		}
 		switch {
-		case err == nil && scanning:
-			a.greet(h)
-			scanning = false
-			continue
 		case err == nil:
-			a.frames.Add(1)
-			scanning, err = a.handle(f)
 		case errors.Is(err, errSync):
 			a.out.halt(nil)
 			scanning = true
-			continue
-		case errors.Is(err, os.ErrDeadlineExceeded):
-			_ = a.in.SetReadDeadline(time.Time{})
-		}
-		switch {
-		case a.resync.Swap(false) || errors.Is(err, errViolation):
+		case errors.Is(err, errViolation), errors.Is(err, os.ErrDeadlineExceeded) && a.givesUp(scanning):
 			a.session = ""
-			a.out.halt(helloFrame(map[string]any{"version": version, "await": true}))
+			a.out.halt(awaitHello())
 			scanning = true
-		case err != nil && !errors.Is(err, os.ErrDeadlineExceeded):
+		case !errors.Is(err, os.ErrDeadlineExceeded):
 			return err
 		}
 	}
 }
 
-// interrupt makes the agent scan: the frame that it is in the middle of will never be finished.
+// frameTime is how long a frame that the host may have died in is waited for. Its host writes frames at once.
+const frameTime = 250 * time.Millisecond
+
+// interrupt says that the host may have died in the middle of a frame.
 func (a *agent) interrupt() {
-	a.resync.Store(true)
+	a.interrupted.Store(true)
 	_ = a.in.SetReadDeadline(time.Unix(1, 0))
+}
+
+// givesUp decides what the end of a read by its deadline means: true if the rest of a frame will not come any more.
+func (a *agent) givesUp(scanning bool) bool {
+	_ = a.in.SetReadDeadline(time.Time{})
+	if scanning {
+		a.interrupted.Store(false)
+		return false
+	}
+	if !a.interrupted.Swap(false) {
+		return a.decoder.doubted && !time.Now().Before(a.patience)
+	}
+	if a.decoder.doubt() {
+		a.patience = time.Now().Add(frameTime)
+		_ = a.in.SetReadDeadline(a.patience)
+	}
+	return false
+}
+
+func awaitHello() []byte {
+	return helloFrame(map[string]any{"version": version, "await": true})
 }
 
 func helloFrame(body map[string]any) []byte {
