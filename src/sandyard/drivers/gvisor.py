@@ -108,7 +108,7 @@ class Gvisor:
 
     def _lay_out(self, spec: MachineSpec) -> None:
         (spec.directory / "disk").mkdir(exist_ok=True)
-        self._control(spec).mkdir(parents=True, exist_ok=True)
+        self._control(spec).mkdir(mode=0o700, parents=True, exist_ok=True)
         fifo.make_fifos(spec.directory)
         (spec.directory / "config.json").write_text(oci_config(spec))
         (spec.directory / "meminfo").write_text(f"MemTotal: {spec.memory_mib * 1024} kB\n")
@@ -293,6 +293,8 @@ class GvisorMachine:
             end = MachineExit(ExitReason.MEMORY, f"it reached its limit of {self.spec.memory_mib} MiB")
         elif self._asked is not None:
             end = MachineExit(self._asked)
+        elif self._cgroup.refused_tasks():  # the sandbox kernel gives up when the host refuses it a task
+            end = MachineExit(ExitReason.FAULT, f"it reached its limit of {self.spec.pids} host tasks")
         else:
             end = MachineExit(ExitReason.FAULT, _last_words(self.spec.directory))
         if not self._ended.done():
