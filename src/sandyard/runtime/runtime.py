@@ -53,7 +53,7 @@ class Runtime:
         """Work with these parts; ``open`` makes them."""
         self._services = services
         self.snapshots = Snapshots(services)
-        self.pool = Pool(self._make)
+        self.pool = Pool(self._make, services.settings.refill_after_s)
         self._owned: dict[str, Sandbox] = {}
         self._loading = asyncio.Lock()
         self._starts = asyncio.Semaphore(services.settings.starts_at_once)
