@@ -154,9 +154,12 @@ class Runtime:
             image = await self._services.images.resolve(spec.image, progress)
             key = await self._key(spec, image)
         while (pooled := self.pool.take(key)) is not None:
-            with suppress(SandboxStateError):  # it died while it waited
+            try:
                 async with steps.measure("claim"):
                     await pooled.claim(spec, is_ephemeral=is_ephemeral)
+            except SandboxStateError:
+                await pooled.delete("it died in the pool")
+            else:
                 pooled.steps_ms = steps.ms
                 return pooled
         progress("Starting the sandbox", None, None)
@@ -346,15 +349,19 @@ class Runtime:
 
     async def prune_images(self) -> Sequence[Image]:
         """Remove images that no sandbox, snapshot or pull under way needs, and return them."""
-        sandboxes = await self._services.store.sandboxes(without_states=[State.DELETED])
-        snapshots = [row for row in await self._services.store.snapshots() if row.kind == Kind.SNAPSHOT]
-        keep = {row.image_digest for row in sandboxes} | {row.image_digest for row in snapshots}
-        removed = await self._services.images.prune(keep)
+        removed = await self._services.images.prune(self._used_images)
         gone = {image.digest for image in removed}
         for row in await self._services.store.snapshots():
             if row.kind == Kind.TEMPLATE and row.image_digest in gone:
                 await self.snapshots.delete(row)
         return removed
+
+    async def _used_images(self) -> set[str]:
+        sandboxes = await self._services.store.sandboxes(without_states=[State.DELETED])
+        snapshots = await self._services.store.snapshots()
+        return {row.image_digest for row in sandboxes} | {
+            row.image_digest for row in snapshots if row.kind == Kind.SNAPSHOT
+        }
 
     # -- clocks and recovery -------------------------------------------------------------------------------------------
 
