@@ -268,10 +268,7 @@ class Runtime:
 
     async def _register(self, row: SandboxRow) -> Sandbox:
         """Own the id first and write the row second, so that nobody takes a sandbox in the making for an orphan."""
-        with self._services.layout.full_disk_told():
-            lock = OwnerLock.take(self._services.layout.lock(row.id))
-        if lock is None:
-            raise self._locked(row.id)
+        lock = self._take_lock(row.id)
         event = EventRow(row.created_ms, row.id, "state", {"from": None, "to": row.state, "phase": "begin"})
         try:
             await self._services.store.insert_sandbox(row, event)
@@ -306,9 +303,7 @@ class Runtime:
         row = await self._services.store.sandbox(sandbox_id)
         if row is None or row.state == State.DELETED:
             raise self._not_found(sandbox_id)
-        lock = OwnerLock.take(self._services.layout.lock(sandbox_id))
-        if lock is None:
-            raise self._locked(sandbox_id)
+        lock = self._take_lock(sandbox_id)
         row = await self._services.store.sandbox(sandbox_id)  # again: its former owner may just have let it go
         if row is None:
             lock.release(remove=True)
@@ -403,20 +398,27 @@ class Runtime:
         await self.snapshots.collect(await self._services.driver.version(), self._owned)
 
     async def _claim(self, row: SandboxRow) -> Sandbox:
-        lock = OwnerLock.take(self._services.layout.lock(row.id))
-        if lock is None:
-            raise self._locked(row.id)
+        lock = self._take_lock(row.id)
         current = await self._services.store.sandbox(row.id)
         sandbox = Sandbox(current or row, self._services, lock)
         self._owned[row.id] = sandbox
         return sandbox
 
-    def _locked(self, sandbox_id: str) -> SandboxLockedError:
-        pid = holder(self._services.layout.lock(sandbox_id))
-        return SandboxLockedError(
-            f"sandbox {sandbox_id} is in use by another process (pid {pid}).",
-            hint="Wait until that one is done with it, or end it.",
-        )
+    def _take_lock(self, sandbox_id: str) -> OwnerLock:
+        """Become the owner of a sandbox.
+
+        Raises:
+            SandboxLockedError: another process is.
+        """
+        path = self._services.layout.lock(sandbox_id)
+        with self._services.layout.full_disk_told():
+            lock = OwnerLock.take(path)
+        if lock is None:
+            raise SandboxLockedError(
+                f"sandbox {sandbox_id} is in use by another process (pid {holder(path)}).",
+                hint="Wait until that one is done with it, or end it.",
+            )
+        return lock
 
     def _not_found(self, sandbox_id: str) -> SandboxNotFoundError:
         return SandboxNotFoundError(
