@@ -438,6 +438,32 @@ async def test_a_large_file_passes_unchanged_with_flat_memory(real_guest: Guest,
     assert after[1] - before[1] < 32 * 1024
 
 
+# 97: opening and closing leaks nothing, however each ends.
+async def test_a_thousand_transfers_leak_no_descriptors(real_guest: Guest, real: RealPeer) -> None:
+    await real_guest.write(f"{real.box}/file", bytes(100_000))
+
+    def descriptors() -> int:
+        return sum(len(list(Path(f"/proc/{pid}/fd").iterdir())) for pid in ("self", real.pid()))
+
+    async def one(number: int) -> None:
+        if number % 4 == 0:
+            await real_guest.read_bytes(f"{real.box}/file")
+        elif number % 4 == 1:
+            async with real_guest.read(f"{real.box}/file") as download:
+                await anext(aiter(download))
+        elif number % 4 == 2:
+            await real_guest.write(f"{real.box}/other", b"x" * number)
+        else:
+            await real_guest.list_dir(real.box)
+
+    await asyncio.gather(*(one(number) for number in range(20)))
+    before = descriptors()
+    for start in range(0, 1000, 20):
+        await asyncio.gather(*(one(number) for number in range(start, start + 20)))
+    assert descriptors() <= before + 2
+    assert real_guest.open_streams == 0
+
+
 def _resident_kib(pid: int | str) -> int:
     status = Path(f"/proc/{pid}/status").read_text()
     return int(next(line for line in status.splitlines() if line.startswith("VmRSS")).split()[1])

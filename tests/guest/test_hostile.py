@@ -610,8 +610,9 @@ async def _suffer(sent: bytes, step: int, *, begins: bool) -> None:
         await asyncio.sleep(0)
     await settle()
     channel.end()
-    outcomes = await asyncio.wait_for(asyncio.gather(*calls, *([begun] if begun else []), return_exceptions=True), 60)
-    await guest.close()
+    await settle()
+    await guest.close()  # where the machine was to be saved, calls rightly wait for it until now
+    outcomes = await asyncio.wait_for(asyncio.gather(*calls, *([begun] if begun else []), return_exceptions=True), 10)
     assert [
         outcome for outcome in outcomes if isinstance(outcome, BaseException) and not isinstance(outcome, SandyardError)
     ] == []

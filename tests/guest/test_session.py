@@ -416,6 +416,23 @@ async def _dial(guest: Guest, network: str, address: str):
             await asyncio.sleep(0.01)
 
 
+# 82: connections live through a standstill, and new ones work after it.
+async def test_connections_go_on_after_standing_still(guest: Guest, peer: Peer) -> None:
+    await _listen(guest, peer, "tcp", "127.0.0.1:8080")
+    open_before = await _dial(guest, "tcp", "127.0.0.1:8080")
+    await open_before.write(b"before ")
+    assert await open_before.read() == b"before "
+    await guest.prepare_checkpoint()
+    await guest.reattach()
+    await open_before.write(b"after")
+    assert await open_before.read() == b"after"
+    await open_before.aclose()
+    opened_after = await _dial(guest, "tcp", "127.0.0.1:8080")
+    await opened_after.write(b"new")
+    assert await opened_after.read() == b"new"
+    await opened_after.aclose()
+
+
 # 64: a slow reader gets every byte.
 async def test_a_slow_reader_of_a_connection_gets_every_byte(guest: Guest, peer: Peer) -> None:
     await _listen(guest, peer, "tcp", "127.0.0.1:8080")

@@ -49,6 +49,11 @@ _INTERRUPTED_S = 2.0
 _BREATH = 512
 """Frames handled before other tasks of the event loop get their turn."""
 
+_BREATH_BYTES = 16 * 1024
+"""Bytes read before the same; each read counts as at least ``_READ_COST``."""
+
+_READ_COST = 4096
+
 _MAX_EVENT = 4096
 _LAST_STREAM = 2**32 - 1
 
@@ -375,8 +380,14 @@ class Link:
             await channel.write(await self.outbox.take())
 
     async def _read_all(self, channel: Channel) -> None:
+        taken = 0
         while data := await channel.read():
             await self._take(data)
+            taken += len(data) + _READ_COST
+            if taken >= _BREATH_BYTES:
+                # A channel that always has something must not keep the event loop for itself.
+                taken = 0
+                await asyncio.sleep(0)
         if not self.is_quiet:
             raise SandboxGoneError(
                 "the sandbox ended, or its connection was cut, while it was in use.",
@@ -387,7 +398,6 @@ class Link:
         if self._scanner is not None:
             rest = self._scanner.feed(data, self._accept)
             if rest is None:
-                await asyncio.sleep(0)
                 return
             self._scanner = None
             # Where the greeting was repeated, the agent may have found both and answers twice.
@@ -398,8 +408,6 @@ class Link:
             self._dispatch(frame)
             if count % _BREATH == _BREATH - 1:
                 await asyncio.sleep(0)
-        # A channel that always has something must not keep the event loop for itself.
-        await asyncio.sleep(0)
 
     def _dispatch(self, frame: Frame) -> None:
         if self.is_quiet:
