@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import random
+import shutil
 import subprocess
 import sys
 import time
@@ -12,7 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from sandyard.runtime import Command, Runtime, State
+from sandyard.drivers.gvisor import CONTROL_ROOT
+from sandyard.runtime import Command, Runtime, SandboxSpec, State
 
 from .conftest import Cli, kill_hard, leftovers, processes, wait_for_line
 
@@ -131,6 +134,21 @@ def in_order(wanted: Sequence[str], found: Sequence[str]) -> bool:
     """Whether all of ``wanted`` is in ``found``, in this order; more may be there that nobody was told of."""
     rest = iter(found)
     return all(mark in rest for mark in wanted)
+
+
+async def test_what_a_killed_process_left_of_a_sleeper_is_not_in_the_way_when_it_wakes(
+    runtime: Runtime, tmp_path: Path
+) -> None:
+    """It had put the sandbox to sleep and died before it could clear away what runsc and the kernel knew of it."""
+    sandbox = await runtime.create(SandboxSpec(sleep_after_s=None))
+    (await sandbox.run(Command(shell="echo kept > /file"))).check()
+    record = CONTROL_ROOT / sandbox.id
+    shutil.copytree(record, tmp_path / "record", ignore=lambda _, names: [name for name in names if ".sock" in name])
+    await sandbox.sleep()
+    while record.exists():
+        await asyncio.sleep(0.01)
+    shutil.copytree(tmp_path / "record", record)
+    assert (await sandbox.run(Command(argv=["cat", "/file"]))).stdout == b"kept\n"
 
 
 # the issue: recovery after kill -9; scenarios 2, 5 and 9 (P0): what was acknowledged is never lost
