@@ -118,6 +118,11 @@ async def test_an_environment_that_no_process_can_have_is_refused(guest: Guest, 
         {"argv": ["a\0b"]},
         {"argv": ["\udcff"]},
         {"argv": ["true"], "timeout_s": 0},
+        {"argv": ["true"], "timeout_s": float("inf")},
+        {"argv": ["true"], "timeout_s": float("nan")},
+        {"argv": ["true"], "exec_id": ""},
+        {"argv": ["true"], "exec_id": "a b"},
+        {"argv": ["true"], "exec_id": "x" * 129},
     ],
 )
 async def test_a_command_that_cannot_be_one_is_refused(guest: Guest, arguments: dict[str, object]) -> None:

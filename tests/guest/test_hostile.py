@@ -501,6 +501,19 @@ async def test_an_agent_that_ignores_a_timeout_is_not_waited_for(
     assert frames_of(channel)[-1].type is FrameType.RESET
 
 
+async def test_an_error_raised_again_and_again_keeps_nothing_of_its_former_callers(
+    guest: Guest, channel: ScriptedChannel
+) -> None:
+    channel.push(BREACHES["marker"])
+    await guest.wait_lost()
+    depths = set()
+    for _ in range(5):
+        with pytest.raises(ProtocolError) as failed:
+            await guest.info()
+        depths.add(len(failed.traceback))
+    assert len(depths) == 1
+
+
 async def test_a_download_that_stalls_is_given_up(channel: ScriptedChannel) -> None:
     guest = await attached(channel, answer_s=0.05)
     with pytest.raises(SandyardError) as stalled:

@@ -10,6 +10,7 @@ import pytest
 
 from sandyard.drivers import After
 from sandyard.errors import (
+    ConflictError,
     ConnectError,
     DeadlineExceededError,
     GuestAgentError,
@@ -70,9 +71,9 @@ async def test_closing_ends_every_open_call_with_the_reason_given(peer: Peer) ->
     await asyncio.sleep(0.05)
     reason = SandboxGoneError("killed for memory.", hint="Give it more.", code="out-of-memory")
     await guest.close(reason)
-    assert await asyncio.gather(*calls, return_exceptions=True) == [reason] * 3
-    assert guest.error is reason
-    assert await guest.wait_lost() is reason
+    for error in (*await asyncio.gather(*calls, return_exceptions=True), guest.error, await guest.wait_lost()):
+        assert isinstance(error, SandboxGoneError)
+        assert (str(error), error.code) == (str(reason), "out-of-memory")
     assert guest.open_streams == 0
 
 
@@ -190,8 +191,9 @@ async def test_a_frozen_machine_lets_quick_answers_time_out(tmp_path: Path) -> N
     guest = Guest(await peer.machine.connect(), answer_s=0.05)
     await guest.attach()
     await peer.machine.pause()
-    with pytest.raises(DeadlineExceededError):
-        await guest.info()
+    for call in (guest.info(), guest.ping()):
+        with pytest.raises(DeadlineExceededError):
+            await call
     assert guest.open_streams == 0
     await peer.machine.resume()
     assert (await guest.info()).execs == 0
@@ -278,6 +280,32 @@ async def test_an_agent_started_anew_does_not_know_the_session(tmp_path: Path) -
     with pytest.raises(SandboxGoneError):
         await process.wait()
     await guest.close()
+
+
+async def test_a_machine_that_ends_while_it_is_greeted_again_is_not_waited_for(tmp_path: Path) -> None:
+    peer = await FakePeer.start(tmp_path)
+    guest = Guest(await peer.machine.connect())
+    await guest.attach()
+    await guest.prepare_checkpoint()
+    await peer.machine.pause()
+    going_on = asyncio.create_task(guest.reattach(timeout_s=100))
+    await asyncio.sleep(0.01)
+    await peer.machine.kill()
+    with pytest.raises(SandboxGoneError):
+        await asyncio.wait_for(going_on, 10)
+    await guest.close()
+
+
+async def test_standing_still_twice_is_refused(guest: Guest) -> None:
+    first = asyncio.create_task(guest.prepare_checkpoint())
+    await asyncio.sleep(0)
+    with pytest.raises(ConflictError):
+        await guest.prepare_checkpoint()
+    await first
+    with pytest.raises(ConflictError):
+        await guest.prepare_checkpoint()
+    await guest.reattach()
+    assert (await guest.run(["true"], env=ENV)).exit_code == 0
 
 
 async def test_going_on_is_only_for_who_stands_still(guest: Guest) -> None:

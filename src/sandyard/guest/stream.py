@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from sandyard.errors import ConflictError, DeadlineExceededError, SandyardError
 from sandyard.frames import MAX_DATA, WINDOW, encode_data
-from sandyard.guest.failures import violation
+from sandyard.guest.failures import again, violation
 from sandyard.guest.outbox import Outbox
 
 _SMALL_BYTES = 4 * 1024
@@ -142,7 +142,7 @@ class Stream:
     def answer(self) -> Mapping[str, Any]:
         """Return the result of an ended stream, or raise the error it ended with."""
         if self._error is not None:
-            raise self._error
+            raise again(self._error)
         if self._answer is None:
             raise AssertionError
         return self._answer
