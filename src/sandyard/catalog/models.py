@@ -61,7 +61,10 @@ def _feature(value: object) -> str:
 _TEXT_SCHEMA = {"type": "string"}
 Number = Annotated[Decimal, BeforeValidator(_exact), PlainSerializer(str), Field(json_schema_extra=_TEXT_SCHEMA)]
 SizeText = Annotated[
-    Size, BeforeValidator(_size), PlainSerializer(str), Field(json_schema_extra={"type": "string", "examples": ["8 GB"]})
+    Size,
+    BeforeValidator(_size),
+    PlainSerializer(str),
+    Field(json_schema_extra={"type": "string", "examples": ["8 GB"]}),
 ]
 UnitText = Annotated[str, BeforeValidator(_unit)]
 FeatureName = Annotated[str, BeforeValidator(_feature)]

@@ -114,7 +114,11 @@ def _meters(card: Card) -> Iterator[Fault]:
             if price.plan is not None and price.plan not in plans:
                 yield (*here, "plan"), "unknown-plan", f"this card has no plan '{price.plan}'"
             if price.valid_to is not None and price.valid_to <= price.valid_from:
-                yield (*here, "valid_to"), "dates", "valid_to is the first day after the price; it lies before its start"
+                yield (
+                    (*here, "valid_to"),
+                    "dates",
+                    "valid_to is the first day after the price; it lies before its start",
+                )
         starts = [(price.shape, price.plan, price.valid_from) for price in meter.prices]
         if len(set(starts)) != len(starts):
             yield ("meters", index, "prices"), "ambiguous-price", "two prices hold from the same day for the same thing"
@@ -144,7 +148,11 @@ def _plans(card: Card) -> Iterator[Fault]:
     for index, plan in enumerate(card.plans):
         here: Path = ("plans", index)
         if plan.fee is None and plan.missing is None:
-            yield here, "missing-fee", f"the plan '{plan.id}' has no fee; give it, or say in 'missing' that none is published"
+            yield (
+                here,
+                "missing-fee",
+                f"the plan '{plan.id}' has no fee; give it, or say in 'missing' that none is published",
+            )
         if not plan.selectable and plan.why_not is None:
             yield here, "why-not", f"the plan '{plan.id}' cannot be selected; say in 'why_not' why"
         for number, allowance in enumerate(plan.allowances):
@@ -216,4 +224,8 @@ def _evidence(card: Card) -> Iterator[Fault]:
         for index, meter in enumerate(card.meters):
             for price in meter.prices:
                 if price.source in readings and readings[price.source].read is Reading.TRANSCRIPT:
-                    yield ("meters", index), "weak-source", "a verified price is read first-party, not from a transcript"
+                    yield (
+                        ("meters", index),
+                        "weak-source",
+                        "a verified price is read first-party, not from a transcript",
+                    )

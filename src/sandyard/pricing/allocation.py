@@ -81,7 +81,9 @@ def _from_shapes(allocation: ShapesAllocation, request: Request, gb: Gigabyte) -
         most = request.disk_gib if shape.disk is None else shape.disk.gib(gb)
         if shape.vcpu >= request.vcpu and memory is not None and most >= request.disk_gib:
             disk = most if shape.disk_min is None else max(request.disk_gib, shape.disk_min.gib(gb))
-            return Allocated(shape.id, shape.vcpu, memory, disk, shape, f"first listed shape that covers {_said(request)}")
+            return Allocated(
+                shape.id, shape.vcpu, memory, disk, shape, f"first listed shape that covers {_said(request)}"
+            )
     largest = allocation.shapes[-1]
     disk_text = f", disk {largest.disk}" if largest.disk else ""
     return Refused(
@@ -110,7 +112,9 @@ def _from_steps(way: StepsAllocation, request: Request, gb: Gigabyte) -> Allocat
         if memory is not None:
             return Allocated(way.id, vcpu, memory, disk, None, f"rounded up from {_said(request)}")
     if not tried:
-        return Refused(f"{request.vcpu} vCPU is more than the {way.vcpu.max or _last(way.vcpu.choices)} that can be asked for")
+        return Refused(
+            f"{request.vcpu} vCPU is more than the {way.vcpu.max or _last(way.vcpu.choices)} that can be asked for"
+        )
     return Refused(f"no combination of CPU and memory covers {_said(request)}")
 
 

@@ -61,5 +61,6 @@ def _hours(seconds: Decimal) -> str:
 def depends_on_average(limits: Limits) -> bool:
     """Whether a month's totals alone cannot prove that these ceilings are kept."""
     return any(
-        ceiling is not None for ceiling in (limits.max_run_hours, limits.max_lifetime_hours, limits.max_suspension_hours)
+        ceiling is not None
+        for ceiling in (limits.max_run_hours, limits.max_lifetime_hours, limits.max_suspension_hours)
     )

@@ -211,9 +211,7 @@ def find_price(meter: Meter, question: PriceQuestion) -> Price | Missing:
     if not meter.prices:
         return Missing(meter.id, meter.missing or f"no price of {meter.name}")
     fitting = [
-        price
-        for price in meter.prices
-        if price.shape in {None, question.shape} and price.plan in {None, question.plan}
+        price for price in meter.prices if price.shape in {None, question.shape} and price.plan in {None, question.plan}
     ]
     if not fitting:
         return Missing(meter.id, f"no price of {meter.name} for {question.shape}")
@@ -221,7 +219,9 @@ def find_price(meter: Meter, question: PriceQuestion) -> Price | Missing:
     if not held:
         last = max(fitting, key=lambda price: price.valid_from)
         until = f" to {last.valid_to} (exclusive)" if last.valid_to else ""
-        return Missing(meter.id, f"the price of {meter.name} is known from {last.valid_from}{until}, not on {question.on}")
+        return Missing(
+            meter.id, f"the price of {meter.name} is known from {last.valid_from}{until}, not on {question.on}"
+        )
     return max(held, key=lambda price: (price.plan is not None, price.shape is not None, price.valid_from))
 
 

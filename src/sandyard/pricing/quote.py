@@ -135,14 +135,14 @@ def _quote(
 ) -> Quote:
     chosen = _variant(card, variant)
     only = _plan(card, plan)
-    blank = Quote(
-        card.id, card.name, mode, Status.UNVERIFIED, card.evidence.state, card.currency, variant=variant
-    )
+    blank = Quote(card.id, card.name, mode, Status.UNVERIFIED, card.evidence.state, card.currency, variant=variant)
     if card.evidence.state is EvidenceState.SELF_HOSTED:
         return replace(
             blank,
             status=Status.SELF_HOSTED,
-            reasons=("run on your own machines: no vendor price applies; hosts and their operation are your own figures",),
+            reasons=(
+                "run on your own machines: no vendor price applies; hosts and their operation are your own figures",
+            ),
         )
     with localcontext(prec=PRECISION):
         return _priced(card, usages, blank, mode=mode, on=on, variant=chosen, plan=only)
@@ -294,9 +294,7 @@ def _assumptions(
 ) -> Iterator[str]:
     yield from card.evidence.assumptions
     used = list(used_units(card, lines))
-    if any(
-        unit.resource == "GB" and gigabyte(meter, card.conventions) is Gigabyte.AS_GIB for meter, unit in used
-    ):
+    if any(unit.resource == "GB" and gigabyte(meter, card.conventions) is Gigabyte.AS_GIB for meter, unit in used):
         yield "GB is taken one to one as GiB: the vendor does not say which it means"
     months = sorted({month_hours(meter, card.conventions) for meter, unit in used if unit.time == "Months"})
     if months:
@@ -362,5 +360,6 @@ def _regional(card: Card, region: str | None) -> str | None:
 def ranked(quotes: Iterable[Quote]) -> list[Quote]:
     """Priced quotes by total, then the others by name."""
     return sorted(
-        quotes, key=lambda answer: (answer.total is None, answer.total if answer.total is not None else ZERO, answer.product)
+        quotes,
+        key=lambda answer: (answer.total is None, answer.total if answer.total is not None else ZERO, answer.product),
     )

@@ -130,7 +130,9 @@ class Trace:
         starts = min(group.start_us[index] for group in self._groups.values() for index in (0,) if group.start_us)
         starts = min(starts, *(min(group.start_us) for group in self._groups.values()))
         ends = max(
-            start + run for group in self._groups.values() for start, run in zip(group.start_us, group.run_us, strict=True)
+            start + run
+            for group in self._groups.values()
+            for start, run in zip(group.start_us, group.run_us, strict=True)
         )
         self.period_s = period_s if period_s is not None else Decimal(ends - starts) / US
 
@@ -181,7 +183,16 @@ def _fault(own: list[Run]) -> str | None:
     for run in own:
         if run.end_us < run.start_us:
             return f"a run ends {_seconds(run.start_us - run.end_us)} s before it starts"
-        for name in ("cpu_us", "observed_memory", "hot_disk", "cold_disk", "saved_state", "executions", "egress", "requests"):
+        for name in (
+            "cpu_us",
+            "observed_memory",
+            "hot_disk",
+            "cold_disk",
+            "saved_state",
+            "executions",
+            "egress",
+            "requests",
+        ):
             if getattr(run, name) < 0:
                 return f"{name} is negative"
         if run.suspended_us is not None and run.suspended_us < 0:
@@ -319,7 +330,12 @@ class TraceUsage:
         return Decimal(running + suspended) / US
 
     def held_gib_s(
-        self, held: Held, when: When, rounding: Rounding | None, month_hours: Decimal, adjust: Adjust | None  # noqa: ARG002 - see period_s
+        self,
+        held: Held,
+        when: When,
+        rounding: Rounding | None,
+        month_hours: Decimal,
+        adjust: Adjust | None,  # noqa: ARG002 - see period_s
     ) -> Decimal:
         """Each run's size times its own billed time."""
         sizes: list[int] = getattr(self._group, held)

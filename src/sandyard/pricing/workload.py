@@ -122,7 +122,9 @@ class Workload:
             problems = self._disagreements()
         if problems:
             raise InvalidWorkloadError(
-                "The workload cannot be priced", tuple(problems), hint="Correct these inputs; `sandyard price --help` lists them."
+                "The workload cannot be priced",
+                tuple(problems),
+                hint="Correct these inputs; `sandyard price --help` lists them.",
             )
 
     def _disagreements(self) -> list[str]:
@@ -169,7 +171,9 @@ class Workload:
                 problems.append(problem)
         if problems:
             raise InvalidWorkloadError(
-                "The workload cannot be priced", tuple(problems), hint="Correct these inputs; `sandyard price --help` lists them."
+                "The workload cannot be priced",
+                tuple(problems),
+                hint="Correct these inputs; `sandyard price --help` lists them.",
             )
         return cls(**values)
 

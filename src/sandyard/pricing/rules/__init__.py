@@ -71,7 +71,8 @@ def find_rule(name: str) -> Rule:
         return RULES[name]
     except KeyError:
         raise UnknownRuleError(
-            f"No rule is called '{name}'.", hint=f"Known rules: {', '.join(sorted(RULES))}; a new one needs a function and a test."
+            f"No rule is called '{name}'.",
+            hint=f"Known rules: {', '.join(sorted(RULES))}; a new one needs a function and a test.",
         ) from None
 
 
