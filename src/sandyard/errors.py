@@ -218,6 +218,12 @@ class TransportError(SandyardError):
     status = 502
 
 
+class ConnectError(TransportError):
+    """Nothing answers at an address inside the sandbox; the way to the sandbox itself is sound."""
+
+    code = "connect-failed"
+
+
 class ProtocolError(TransportError):
     """The other side sent what the protocol forbids; the connection is given up."""
 

@@ -7,9 +7,9 @@ This is the format only; docs/agent-protocol.md says what the frames mean. The h
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
 from enum import IntEnum
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from sandyard.errors import ProtocolError
 
@@ -22,8 +22,23 @@ MAX_PAYLOAD = 256 * 1024 + 1
 MAX_DATA = MAX_PAYLOAD - 1
 """Bytes of data in one DATA frame, without its channel byte."""
 
+MAX_HELLO = 4096
+"""Bytes of payload in a HELLO; what claims to be longer is not one."""
+
+MAX_PING = 64
+"""Bytes of payload in a PING and in its PONG."""
+
+WINDOW = 1024 * 1024
+"""Bytes of data that each direction of each stream may carry before the first CREDIT."""
+
+MAX_STREAMS = 1024
+"""Streams open at once."""
+
 HEADER = struct.Struct(">IIB")
 """Payload length, stream, type; all big-endian."""
+
+CREDIT = struct.Struct(">I")
+"""The payload of a CREDIT frame: bytes of data."""
 
 
 class FrameType(IntEnum):
@@ -39,8 +54,10 @@ class FrameType(IntEnum):
     PONG = 8
 
 
-@dataclass(frozen=True, slots=True)
-class Frame:
+_TYPES = {int(kind): kind for kind in FrameType}
+
+
+class Frame(NamedTuple):
     """One frame as read from the other side."""
 
     type: FrameType
@@ -74,41 +91,122 @@ def encode(kind: FrameType, stream: int, payload: bytes | bytearray | memoryview
     Raises:
         ProtocolError: the payload is longer than ``MAX_PAYLOAD``.
     """
-    if len(payload) > MAX_PAYLOAD:
+    _check_payload(len(payload))
+    return b"".join((HEADER.pack(len(payload), stream, kind), payload))
+
+
+def encode_data(stream: int, channel: int, data: bytes | bytearray | memoryview) -> bytes:
+    """Return the bytes of one DATA frame; no ``data`` says that the channel ends.
+
+    Raises:
+        ProtocolError: there is more than ``MAX_DATA``.
+    """
+    length = 1 + len(data)
+    _check_payload(length)
+    return b"".join((HEADER.pack(length, stream, FrameType.DATA), bytes((channel,)), data))
+
+
+def encode_hello(payload: bytes) -> bytes:
+    """Return the sync marker and a HELLO frame behind it."""
+    return SYNC + encode(FrameType.HELLO, 0, payload)
+
+
+def _check_payload(length: int) -> None:
+    if length > MAX_PAYLOAD:
         raise ProtocolError(
-            f"a frame of {len(payload)} bytes is larger than the {MAX_PAYLOAD} that the protocol allows.",
+            f"a frame of {length} bytes is larger than the {MAX_PAYLOAD} that the protocol allows.",
             hint="Send less at once; this is a defect worth reporting.",
         )
-    return b"".join((HEADER.pack(len(payload), stream, kind), payload))
+
+
+class Scanner:
+    """Looks for the sync marker and an acceptable HELLO in bytes of any kind; holds less than two HELLOs of them."""
+
+    def __init__(self) -> None:
+        """Start with nothing seen."""
+        self._buffer = bytearray()
+
+    def feed(self, data: bytes, accept: Callable[[bytes], bool]) -> bytes | None:
+        """Return the bytes behind the first HELLO whose payload ``accept`` takes; None while there is none.
+
+        A HELLO that is refused hides nothing: the search goes on right behind its marker.
+        """
+        buffer = self._buffer
+        buffer += data
+        unfinished: int | None = None
+        at = buffer.find(SYNC)
+        while at >= 0:
+            start = at + len(SYNC)
+            end = _hello_end(buffer, start)
+            if end is not None and end <= len(buffer):
+                if accept(bytes(buffer[start + HEADER.size : end])):
+                    rest = bytes(buffer[end:])
+                    buffer.clear()
+                    return rest
+            elif end is not None and unfinished is None:
+                unfinished = at
+            at = buffer.find(SYNC, start)
+        keep = len(buffer) - len(SYNC) + 1 if unfinished is None else unfinished
+        del buffer[: max(keep, 0)]
+        return None
+
+
+def _hello_end(buffer: bytearray, start: int) -> int | None:
+    """Return where the HELLO at ``start`` ends, beyond the buffer where that is unknown; None: it is no HELLO."""
+    if len(buffer) < start + HEADER.size:
+        return start + HEADER.size + 1
+    length, stream, kind = HEADER.unpack_from(buffer, start)
+    if length > MAX_HELLO or stream != 0 or kind != FrameType.HELLO:
+        return None
+    return start + HEADER.size + int(length)
 
 
 class Decoder:
     """Cuts arriving bytes into frames; holds at most one incomplete frame."""
 
-    def __init__(self) -> None:
-        """Start at a frame boundary."""
-        self._buffer = bytearray()
+    def __init__(self, *, markers: int = 0) -> None:
+        """Start at a frame boundary; so many sync markers may still stand at one, and are passed over."""
+        self._markers = markers
+        self._rest = bytearray()
 
-    def feed(self, data: bytes | bytearray | memoryview) -> list[Frame]:
-        """Return the frames that ``data`` completed, oldest first.
+    def feed(self, data: bytes | bytearray | memoryview) -> Iterator[Frame]:
+        """Yield the frames that ``data`` completed, oldest first.
+
+        Exhaust the iterator before feeding more: frames are cut as they are asked for, so that a megabyte of tiny
+        ones need not be handled at one go.
 
         Raises:
             ProtocolError: a length beyond ``MAX_PAYLOAD`` or an unknown type; nothing after it can be trusted.
         """
-        buffer = self._buffer
-        buffer += data
-        frames = []
+        source: bytes | bytearray | memoryview = data
+        if self._rest:
+            source = self._rest
+            source += data
+        view = memoryview(source)
         start = 0
-        while len(buffer) - start >= HEADER.size:
-            length, stream, kind = HEADER.unpack_from(buffer, start)
-            check_header(length, kind)
-            end = start + HEADER.size + length
-            if len(buffer) < end:
-                break
-            frames.append(Frame(FrameType(kind), stream, bytes(memoryview(buffer)[start + HEADER.size : end])))
-            start = end
-        del buffer[:start]
-        return frames
+        try:
+            while len(view) - start >= HEADER.size:
+                length, stream, kind = HEADER.unpack_from(view, start)
+                if self._markers and SYNC.startswith(bytes(view[start : start + len(SYNC)])):
+                    if len(view) - start < len(SYNC):
+                        break
+                    self._markers -= 1
+                    start += len(SYNC)
+                    continue
+                check_header(length, kind)
+                end = start + HEADER.size + length
+                if len(view) < end:
+                    break
+                payload = bytes(view[start + HEADER.size : end])
+                start = end
+                yield Frame(_TYPES[kind], stream, payload)
+        finally:
+            self._rest = bytearray(view[start:])
+
+    @property
+    def rest(self) -> bytes:
+        """What is not cut yet: less than a frame, or all that stands behind the last one before a breach."""
+        return bytes(self._rest)
 
 
 def check_header(length: int, kind: int) -> None:
@@ -117,7 +215,7 @@ def check_header(length: int, kind: int) -> None:
     Raises:
         ProtocolError: the length or the type is impossible.
     """
-    if length > MAX_PAYLOAD or kind not in FrameType._value2member_map_:
+    if length > MAX_PAYLOAD or kind not in _TYPES:
         raise ProtocolError(
             f"the agent sent a frame of {length} bytes and type {kind}, which the protocol does not know.",
             hint="The sandbox may be tampering with its agent; delete it, or report this if you trust it.",

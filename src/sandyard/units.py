@@ -27,7 +27,7 @@ _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
 
 def parse_mib(text: str) -> int:
-    """Read ``512``, ``512m``, ``2g``, ``1.5GiB`` or ``1GB`` as whole MiB; a bare number is MiB, as a fraction rounds up.
+    """Read ``512``, ``512m``, ``2g``, ``1.5GiB`` or ``1GB`` as whole MiB, rounded up; a bare number is MiB.
 
     Raises:
         InvalidRequestError: not a size.

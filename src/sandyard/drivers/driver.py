@@ -1,7 +1,7 @@
 """What isolates a sandbox: the promise that every driver keeps.
 
-A driver knows machines: it boots, restores, pauses, saves and removes them. It knows nothing of images, states, clocks or
-agents' requests; those are the runtime's. tests/contract holds every driver to this file.
+A driver knows machines: it boots, restores, pauses, saves and removes them. It knows nothing of images, states, clocks
+or agents' requests; those are the runtime's. tests/contract holds every driver to this file.
 """
 
 from __future__ import annotations
@@ -105,7 +105,8 @@ class Machine(Protocol):
     async def connect(self) -> Channel:
         """Open the byte stream to the agent.
 
-        One channel at a time: the one before is closed. The agent is told when a former owner of the stream died in mid-frame.
+        One channel at a time: the one before is closed. An agent whose former host process died in mid-frame is told,
+        and a machine taken over while paused is resumed for it.
         """
         ...
 
@@ -120,7 +121,9 @@ class Machine(Protocol):
     async def checkpoint(self, to: Path, after: After) -> None:
         """Save memory, processes and disk of one instant into the new directory ``to``.
 
-        The machine must not be paused. On failure nothing is left at ``to`` and the machine goes on running.
+        ``to`` appears only once everything is in it and safe from a power cut (it is written beside, as ``to`` with the
+        suffix ``.part``, and renamed), and only then is the machine stopped. It must not be paused. On failure it goes
+        on, and nothing is left.
 
         Raises:
             NoSpaceError: the disk is full.

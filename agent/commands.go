@@ -1,0 +1,123 @@
+package main
+
+import (
+	"slices"
+	"strconv"
+	"sync"
+	"syscall"
+)
+
+// keptEnded is how many detached commands are still known after their end, so that their result can be asked for.
+const keptEnded = 32
+
+// commands are those that run, and the last detached ones that ended.
+type commands struct {
+	mu   sync.Mutex
+	byID map[string]*command
+	over []*command // ended and detached, oldest first
+}
+
+func (r *commands) init() { r.byID = map[string]*command{} }
+
+func (r *commands) add(c *command) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if _, taken := r.byID[c.id]; taken {
+		return &failure{"exec-exists", "the id " + strconv.Quote(c.id) + " is taken"}
+	}
+	r.byID[c.id] = c
+	return nil
+}
+
+func (r *commands) remove(c *command) {
+	r.mu.Lock()
+	delete(r.byID, c.id)
+	r.mu.Unlock()
+}
+
+// ended forgets a command, or keeps its result for a while if it was detached.
+func (r *commands) ended(c *command) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !c.detached {
+		delete(r.byID, c.id)
+		return
+	}
+	r.over = append(r.over, c)
+	if len(r.over) > keptEnded {
+		delete(r.byID, r.over[0].id)
+		r.over = slices.Delete(r.over, 0, 1)
+	}
+}
+
+func (r *commands) find(id string) (*command, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if c, ok := r.byID[id]; ok {
+		return c, nil
+	}
+	return nil, &failure{"exec-not-found", "no command has the id " + strconv.Quote(id)}
+}
+
+func (r *commands) all() []*command {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	found := make([]*command, 0, len(r.byID))
+	for _, c := range r.byID {
+		found = append(found, c)
+	}
+	return found
+}
+
+// detachAll lets every command go on without the stream that started it.
+func (r *commands) detachAll() {
+	for _, c := range r.all() {
+		c.mu.Lock()
+		c.detached = true
+		c.mu.Unlock()
+	}
+}
+
+// signal sends a signal to a command's process group, or to its first process alone.
+func (a *agent) signal(s *stream, r *request) error {
+	c, err := a.commands.find(r.Exec)
+	if err != nil {
+		return err
+	}
+	if r.Signal < 1 || r.Signal > 64 {
+		return badRequest("signals are numbered from 1 to 64")
+	}
+	target := -c.pid
+	if r.Group != nil && !*r.Group {
+		target = c.pid
+	}
+	if !a.reaper.ifAlive(c.pid, func() { err = syscall.Kill(target, syscall.Signal(r.Signal)) }) {
+		return &failure{"exec-not-found", "the command has ended"}
+	}
+	if err != nil {
+		return err
+	}
+	s.close(struct{}{})
+	return nil
+}
+
+type processEntry struct {
+	Exec          string   `json:"exec"`
+	PID           int      `json:"pid"`
+	Argv          []string `json:"argv"`
+	Detached      bool     `json:"detached"`
+	StartedUnixMS int64    `json:"started_unix_ms"`
+}
+
+func (a *agent) processes(s *stream, _ *request) error {
+	list := []processEntry{}
+	for _, c := range a.commands.all() {
+		c.mu.Lock()
+		if c.exit == nil && c.pid != 0 {
+			list = append(list, processEntry{c.id, c.pid, c.argv, c.detached, c.started.UnixMilli()})
+		}
+		c.mu.Unlock()
+	}
+	s.close(map[string]any{"processes": list})
+	return nil
+}

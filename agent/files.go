@@ -1,0 +1,266 @@
+package main
+
+import (
+	"errors"
+	"io"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"unicode/utf8"
+)
+
+// entry describes one file.
+type entry struct {
+	Name    string `json:"name"`
+	NameB64 []byte `json:"name_b64,omitempty"` // where the name is not UTF-8
+	Type    string `json:"type"`
+	Size    int64  `json:"size"`
+	Mode    uint32 `json:"mode"`
+	UID     uint32 `json:"uid"`
+	GID     uint32 `json:"gid"`
+	MtimeNS int64  `json:"mtime_ns"`
+	Target  string `json:"target,omitempty"` // of a symlink
+}
+
+func newEntry(path, name string, st *syscall.Stat_t) *entry {
+	e := &entry{
+		Name: name, Size: st.Size, Mode: st.Mode & 0o7777, UID: st.Uid, GID: st.Gid, MtimeNS: st.Mtim.Nano(), Type: "other",
+	}
+	if !utf8.ValidString(name) {
+		e.NameB64 = []byte(name)
+	}
+	switch st.Mode & syscall.S_IFMT {
+	case syscall.S_IFREG:
+		e.Type = "file"
+	case syscall.S_IFDIR:
+		e.Type = "directory"
+	case syscall.S_IFLNK:
+		e.Type = "symlink"
+		e.Target, _ = os.Readlink(path)
+	}
+	return e
+}
+
+// read sends a file's content, or a part of it.
+func (a *agent) read(s *stream, r *request) error {
+	path, err := r.path()
+	if err != nil {
+		return err
+	}
+	remaining := int64(-1)
+	if r.Length != nil {
+		remaining = *r.Length
+	}
+	if r.Offset < 0 || remaining < -1 {
+		return badRequest("offset and length cannot be negative")
+	}
+	// Without O_NONBLOCK, opening a named pipe would wait for its other end.
+	fd, err := syscall.Open(path, syscall.O_RDONLY|syscall.O_CLOEXEC|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return pathError("open", path, err)
+	}
+	defer syscall.Close(fd)
+	var st syscall.Stat_t
+	if err := syscall.Fstat(fd, &st); err != nil {
+		return pathError("stat", path, err)
+	}
+	if st.Mode&syscall.S_IFMT == syscall.S_IFDIR {
+		return pathError("read", path, syscall.EISDIR)
+	}
+	if r.Offset > 0 {
+		if _, err := syscall.Seek(fd, r.Offset, io.SeekStart); err != nil {
+			return pathError("seek", path, err)
+		}
+	}
+	if err := s.sendFile(fd, remaining); err != nil {
+		return pathError("read", path, err)
+	}
+	s.close(map[string]any{"size": st.Size, "mode": st.Mode & 0o7777, "mtime_ns": st.Mtim.Nano()})
+	return nil
+}
+
+// sendFile sends what is read from fd as DATA; length -1 is all of it.
+func (s *stream) sendFile(fd int, length int64) error {
+	f := newDataFrame()
+	defer f.free()
+	for length != 0 {
+		if !s.awaitWindow() {
+			return errGone
+		}
+		limit := maxData
+		if length > 0 {
+			limit = int(min(length, maxData))
+		}
+		limit = s.reserve(limit)
+		n, err := readNow(uintptr(fd), f.content()[:limit])
+		s.refund(limit - n)
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if !s.agent.out.send(s, f.seal(s.id, channelIn, n)) {
+			return errGone
+		}
+		if length > 0 {
+			length -= int64(n)
+		}
+	}
+	return nil
+}
+
+func (a *agent) stat(s *stream, r *request) error {
+	path, err := r.path()
+	if err != nil {
+		return err
+	}
+	var st syscall.Stat_t
+	if r.Follow == nil || *r.Follow {
+		err = syscall.Stat(path, &st)
+	} else {
+		err = syscall.Lstat(path, &st)
+	}
+	if err != nil {
+		return pathError("stat", path, err)
+	}
+	s.close(newEntry(path, filepath.Base(path), &st))
+	return nil
+}
+
+// list sends one entry a line, in no order.
+func (a *agent) list(s *stream, r *request) error {
+	path, err := r.path()
+	if err != nil {
+		return err
+	}
+	directory, err := os.OpenFile(path, os.O_RDONLY|syscall.O_DIRECTORY, 0)
+	if err != nil {
+		return err
+	}
+	defer directory.Close()
+	w := &writer{stream: s, channel: channelIn}
+	count := 0
+	for {
+		names, err := directory.Readdirnames(256)
+		for _, name := range names {
+			var st syscall.Stat_t
+			if syscall.Lstat(path+"/"+name, &st) != nil {
+				continue // removed meanwhile
+			}
+			count++
+			if _, err := w.Write(append(encode(newEntry(path+"/"+name, name, &st)), '\n')); err != nil {
+				return err
+			}
+		}
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return err
+		}
+	}
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	s.close(map[string]any{"count": count})
+	return nil
+}
+
+func (a *agent) mkdir(s *stream, r *request) error {
+	path, err := r.path()
+	if err != nil {
+		return err
+	}
+	owner, err := a.users.lookup(r.User)
+	if err != nil {
+		return err
+	}
+	if r.Parents {
+		if err := makeParents(path, owner); err != nil {
+			return err
+		}
+	}
+	err = makeDirectory(path, r.mode(0o755), owner)
+	var st syscall.Stat_t
+	there := errors.Is(err, syscall.EEXIST) && r.Parents && syscall.Stat(path, &st) == nil && st.Mode&syscall.S_IFMT == syscall.S_IFDIR
+	if err != nil && !there {
+		return err
+	}
+	s.close(map[string]any{"created": !there})
+	return nil
+}
+
+func (r *request) mode(otherwise uint32) uint32 {
+	if r.Mode == nil {
+		return otherwise
+	}
+	return uint32(*r.Mode) & 0o7777
+}
+
+// makeDirectory makes one directory with exactly this mode and owner.
+func makeDirectory(path string, mode uint32, owner *account) error {
+	if err := syscall.Mkdir(path, 0o700); err != nil {
+		return pathError("mkdir", path, err)
+	}
+	if err := chown(path, owner); err != nil {
+		return err
+	}
+	if err := syscall.Chmod(path, mode); err != nil {
+		return pathError("chmod", path, err)
+	}
+	return nil
+}
+
+func chown(path string, owner *account) error {
+	if int(owner.uid) == os.Geteuid() && int(owner.gid) == os.Getegid() {
+		return nil // made by the agent, so it is the owner's already
+	}
+	if err := syscall.Lchown(path, int(owner.uid), int(owner.gid)); err != nil {
+		return pathError("chown", path, err)
+	}
+	return nil
+}
+
+// makeParents makes the directories that are missing above path.
+func makeParents(path string, owner *account) error {
+	for i := 1; i < len(path); i++ {
+		if path[i] != '/' || path[i-1] == '/' || strings.Trim(path[i:], "/") == "" {
+			continue
+		}
+		err := makeDirectory(path[:i], 0o755, owner)
+		if err != nil && !errors.Is(err, syscall.EEXIST) {
+			return err
+		}
+	}
+	return nil
+}
+
+func (a *agent) removeFile(s *stream, r *request) error {
+	path, err := r.path()
+	if err != nil {
+		return err
+	}
+	var st syscall.Stat_t
+	if err := syscall.Lstat(path, &st); err != nil {
+		return pathError("remove", path, err)
+	}
+	if r.Recursive {
+		err = os.RemoveAll(path)
+	} else {
+		err = os.Remove(path)
+	}
+	if err != nil {
+		return err
+	}
+	s.close(struct{}{})
+	return nil
+}
+
+// temporaryName returns a name beside path that nothing else uses.
+func temporaryName(path string) string {
+	return path[:strings.LastIndexByte(path, '/')+1] + ".sandyard-" + strconv.FormatUint(rand.Uint64(), 36)
+}

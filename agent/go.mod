@@ -1,0 +1,3 @@
+module sandyard/agent
+
+go 1.27
