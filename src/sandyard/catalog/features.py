@@ -1,4 +1,4 @@
-"""The closed list of features that a card may claim or deny, so that a misspelt one is an error and not a new column."""
+"""The closed list of features that a card may claim or deny: a misspelt one is an error and not a new column."""
 
 FEATURES: dict[str, str] = {
     "snapshots": "snapshots on demand",

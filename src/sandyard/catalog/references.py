@@ -1,4 +1,4 @@
-"""What the schema cannot say about one card: that names point at something, units fit, and figures have their source."""
+"""What the schema cannot say about one card: names point at something, units fit, figures have their source."""
 
 from __future__ import annotations
 
@@ -8,17 +8,8 @@ from typing import Any
 
 from sandyard.catalog.findings import Finding
 from sandyard.catalog.measures import PricingUnit
-from sandyard.catalog.models import (
-    AnyAllocation,
-    Card,
-    EvidenceState,
-    Meter,
-    Quantity,
-    Reading,
-    Shape,
-    ShapesAllocation,
-    dimension_of,
-)
+from sandyard.catalog.models import AnyAllocation, Card, Meter, Shape, ShapesAllocation
+from sandyard.catalog.vocabulary import EvidenceState, Quantity, Reading, dimension_of
 from sandyard.catalog.yaml_text import Document, Path
 
 
@@ -77,19 +68,26 @@ def _cited(card: Card) -> Iterator[tuple[Path, str | None]]:
         for number, price in enumerate(meter.prices):
             yield ("meters", index, "prices", number, "source"), price.source
     for index, plan in enumerate(card.plans):
-        yield ("plans", index, "source"), plan.source
         for number, allowance in enumerate(plan.allowances):
             yield ("plans", index, "allowances", number, "source"), allowance.source
     for index, variant in enumerate(card.variants):
-        yield ("variants", index, "source"), variant.source
         for name, price in variant.prices.items():
             yield ("variants", index, "prices", name, "source"), price.source
-    for index, regime in enumerate(card.regimes):
-        yield ("regimes", index, "source"), regime.source
-    for index, example in enumerate(card.examples):
-        yield ("examples", index, "source"), example.source
-    for name, claim in card.features.items():
-        yield ("features", name, "source"), claim.source
+    yield from _cited_once(card)
+
+
+def _cited_once(card: Card) -> Iterator[tuple[Path, str | None]]:
+    lists: dict[str, Sequence[Any]] = {
+        "plans": card.plans,
+        "variants": card.variants,
+        "regimes": card.regimes,
+        "examples": card.examples,
+    }
+    for list_name, parts in lists.items():
+        for index, part in enumerate(parts):
+            yield (list_name, index, "source"), part.source
+    for feature, claim in card.features.items():
+        yield ("features", feature, "source"), claim.source
     yield ("lifecycle", "source"), card.lifecycle.source
     for index, shape in enumerate(shapes_of(card)):
         yield ("allocation", "shapes", index, "source"), shape.source
@@ -195,7 +193,7 @@ def _shapes(card: Card) -> Iterator[Fault]:
             yield (
                 ("allocation", "shapes", number + 1),
                 "shape-order",
-                f"'{large.id}' is no larger than '{small.id}' before it and would never be chosen; list the smallest first",
+                f"'{large.id}' is no larger than '{small.id}' before it, so never chosen; list the smallest first",
             )
     needs_units = any(meter.quantity is Quantity.SHAPE_UNITS for meter in card.meters)
     for number, shape in enumerate(shapes_of(card)):
@@ -204,28 +202,23 @@ def _shapes(card: Card) -> Iterator[Fault]:
 
 
 def _evidence(card: Card) -> Iterator[Fault]:
-    state = card.evidence.state
-    here: Path = ("evidence",)
+    state, here = card.evidence.state, ("evidence",)
     if state is EvidenceState.MODELED and not card.evidence.assumptions:
         yield here, "no-assumption", "a modeled card says what it assumes; without an assumption it would be verified"
     if state is EvidenceState.UNVERIFIED and not card.evidence.missing:
         yield here, "no-gap", "an unverified card says which figure a total still needs, in evidence.missing"
-    if state in {EvidenceState.VERIFIED, EvidenceState.MODELED}:
-        if not card.meters:
-            yield here, "no-meter", f"a {state} card has meters with prices"
-        elif not any(meter.prices for meter in card.meters):
-            yield here, "no-price", f"a {state} card has a price; without one it is unverified"
-    if state is EvidenceState.VERIFIED and card.conflicts:
-        yield ("conflicts",), "open-conflict", "a verified card has no open conflict between first-party pages"
+    if state in {EvidenceState.VERIFIED, EvidenceState.MODELED} and not any(meter.prices for meter in card.meters):
+        yield here, "no-price", f"a {state} card has meters with prices; without one it is unverified"
     if state is EvidenceState.SELF_HOSTED and any(meter.prices for meter in card.meters):
         yield ("meters",), "price-without-vendor", "a self-hosted row has no vendor price"
-    readings = {source.id: source for source in card.sources}
     if state is EvidenceState.VERIFIED:
-        for index, meter in enumerate(card.meters):
-            for price in meter.prices:
-                if price.source in readings and readings[price.source].read is Reading.TRANSCRIPT:
-                    yield (
-                        ("meters", index),
-                        "weak-source",
-                        "a verified price is read first-party, not from a transcript",
-                    )
+        yield from _verified(card)
+
+
+def _verified(card: Card) -> Iterator[Fault]:
+    if card.conflicts:
+        yield ("conflicts",), "open-conflict", "a verified card has no open conflict between first-party pages"
+    transcripts = {source.id for source in card.sources if source.read is Reading.TRANSCRIPT}
+    for index, meter in enumerate(card.meters):
+        if any(price.source in transcripts for price in meter.prices):
+            yield ("meters", index), "weak-source", "a verified price is read first-party, not from a transcript"

@@ -74,7 +74,9 @@ class _Reader:
             return self.mapping(node, path)
         if isinstance(node, SequenceNode):
             return [self.read(child, (*path, index)) for index, child in enumerate(node.value)]
-        return self.scalar(node)
+        if isinstance(node, ScalarNode):
+            return self.scalar(node)
+        raise TypeError(type(node))
 
     def mapping(self, node: MappingNode, path: Path) -> dict[str, Any]:
         values: dict[str, Any] = {}

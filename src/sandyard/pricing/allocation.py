@@ -8,19 +8,21 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from decimal import Decimal
+from typing import TYPE_CHECKING
 
 from sandyard.catalog.measures import GIB_PER_GB, Gigabyte, Size
-from sandyard.catalog.models import (
-    AnyAllocation,
-    Card,
-    NumberRange,
-    Shape,
-    ShapesAllocation,
-    SizeRange,
-    StepsAllocation,
-    UnknownAllocation,
-)
 from sandyard.pricing.rounding import round_up
+
+if TYPE_CHECKING:
+    from sandyard.catalog.models import (
+        AnyAllocation,
+        Card,
+        NumberRange,
+        Shape,
+        ShapesAllocation,
+        SizeRange,
+        StepsAllocation,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,18 +57,18 @@ class Refused:
 def resolve(card: Card, request: Request) -> Allocated | Refused:
     """Choose the allocation of ``card`` for ``request``."""
     allocation, gb = card.allocation, card.conventions.gb
-    if isinstance(allocation, UnknownAllocation):
+    if allocation.kind == "unknown":
         return Refused(f"sizes are not published: {allocation.note}")
-    if isinstance(allocation, ShapesAllocation):
+    if allocation.kind == "shapes":
         return _from_shapes(allocation, request, gb)
-    if isinstance(allocation, StepsAllocation):
+    if allocation.kind == "steps":
         return _from_steps(allocation, request, gb)
     return _smallest(allocation, request, gb)
 
 
 def _smallest(allocation: AnyAllocation, request: Request, gb: Gigabyte) -> Allocated | Refused:
     results = [
-        _from_shapes(way, request, gb) if isinstance(way, ShapesAllocation) else _from_steps(way, request, gb)
+        _from_shapes(way, request, gb) if way.kind == "shapes" else _from_steps(way, request, gb)
         for way in allocation.of
     ]
     found = [result for result in results if isinstance(result, Allocated)]
@@ -86,9 +88,8 @@ def _from_shapes(allocation: ShapesAllocation, request: Request, gb: Gigabyte) -
             )
     largest = allocation.shapes[-1]
     disk_text = f", disk {largest.disk}" if largest.disk else ""
-    return Refused(
-        f"no shape covers {_said(request)}; the largest is {largest.id} ({largest.vcpu} vCPU, {largest.memory}{disk_text})"
-    )
+    size = f"{largest.vcpu} vCPU, {largest.memory}{disk_text}"
+    return Refused(f"no shape covers {_said(request)}; the largest is {largest.id} ({size})")
 
 
 def _shape_memory(shape: Shape, request: Request, gb: Gigabyte) -> Decimal | None:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from decimal import Decimal
+from typing import TYPE_CHECKING
 
 from sandyard.catalog.measures import Gigabyte
-from sandyard.catalog.models import Limits
 from sandyard.pricing.allocation import Allocated
 from sandyard.pricing.meters import plain
 from sandyard.pricing.usage import Usage
+
+if TYPE_CHECKING:
+    from sandyard.catalog.models import Limits
 
 HOUR_S = Decimal(3600)
 
@@ -51,7 +54,8 @@ def _together(limits: Limits, allocated: Allocated, usage: Usage, gb: Gigabyte) 
     if limits.memory_together is not None and number * allocated.memory_gib > limits.memory_together.gib(gb):
         yield f"{plain(number * allocated.memory_gib)} GiB at once are more than the {limits.memory_together} allowed"
     if limits.disk_together is not None and number * allocated.disk_gib > limits.disk_together.gib(gb):
-        yield f"{plain(number * allocated.disk_gib)} GiB of disk at once are more than the {limits.disk_together} allowed"
+        disk = plain(number * allocated.disk_gib)
+        yield f"{disk} GiB of disk at once are more than the {limits.disk_together} allowed"
 
 
 def _hours(seconds: Decimal) -> str:

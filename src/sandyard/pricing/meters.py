@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import date
 from decimal import Decimal
+from typing import TYPE_CHECKING
 
 from sandyard.catalog.measures import Gigabyte, PricingUnit, parse_unit
-from sandyard.catalog.models import Card, Conventions, Meter, Price, Quantity, Variant
+from sandyard.catalog.vocabulary import Quantity
 from sandyard.pricing.allocation import Allocated
 from sandyard.pricing.rounding import round_up
 from sandyard.pricing.rules import Factor, Measured, Situation, find_rule
@@ -47,6 +48,9 @@ _PER_SANDBOX = frozenset(
         Quantity.RULE,
     }
 )
+
+if TYPE_CHECKING:
+    from sandyard.catalog.models import Card, Conventions, Meter, Price, Variant
 """Bought once for each sandbox, so that "always" means the period for each of those that exist at once."""
 
 
@@ -117,49 +121,54 @@ def gigabyte(meter: Meter, conventions: Conventions) -> Gigabyte:
 
 def measure(meter: Meter, conventions: Conventions, allocated: Allocated, usage: Usage) -> Measured:
     """How much of ``meter`` the usage comes to, in base amounts."""
-    quantity, gb = meter.quantity, gigabyte(meter, conventions)
-    month = month_hours(meter, conventions)
-    if quantity in _COUNTED:
-        number = usage.count(_COUNTED[quantity])
-        return Measured(number, ((number, ""),))
-    if quantity in _MOVED:
-        moved = usage.moved_gib(_MOVED[quantity])
-        return Measured(moved, ((moved, "GiB"),))
+    quantity = meter.quantity
+    if quantity in _COUNTED or quantity in _MOVED:
+        return _plain(quantity, usage)
     if quantity is Quantity.VCPU_ACTIVE:
         return Measured(usage.active_vcpu_s, ((usage.active_vcpu_s / _HOUR_S, "vCPU-h in use"),))
+    gb, month = gigabyte(meter, conventions), month_hours(meter, conventions)
     if quantity in _HELD:
         return _held(meter, gb, month, usage)
     time_s = usage.time_s(meter.when, meter.rounding, month, each=quantity in _PER_SANDBOX)
     if quantity is Quantity.RULE:
-        return find_rule(meter.rule or "")(
-            Situation(meter, allocated, usage, time_s, usage.period_s(month), parse_unit(meter.unit).dimension)
-        )
-    size, unit = _size(meter, gb, allocated, usage)
-    if unit is None:
-        return Measured(time_s, ((time_s, "s"),))
-    return Measured(size * time_s, ((size, unit), (time_s, "s")))
+        unit = parse_unit(meter.unit)
+        situation = Situation(meter, allocated, usage, time_s, usage.period_s(month), unit.dimension)
+        return find_rule(meter.rule or "")(situation)
+    size, unit_text = _SIZES[quantity](meter, gb, allocated, usage)
+    sized = () if unit_text is None else ((size, unit_text),)
+    return Measured(size * time_s, (*sized, (time_s, "s")))
 
 
-def _size(meter: Meter, gb: Gigabyte, allocated: Allocated, usage: Usage) -> tuple[Decimal, str | None]:
-    """The size that is multiplied with time, and its unit; no unit for time alone."""
-    quantity = meter.quantity
-    if quantity is Quantity.VCPU_ALLOCATED:
-        return allocated.vcpu, "vCPU"
-    if quantity is Quantity.MEMORY_ALLOCATED:
-        return adjusted(meter, gb, allocated.memory_gib), "GiB"
-    if quantity is Quantity.MEMORY_ABOVE_SHAPE:
-        own = allocated.shape.memory.gib(gb) if allocated.shape else allocated.memory_gib
-        return allocated.memory_gib - own, "GiB above the shape"
-    if quantity is Quantity.DISK_PROVISIONED:
-        return adjusted(meter, gb, allocated.disk_gib), "GiB"
-    if quantity is Quantity.IMAGE_STORED:
-        return adjusted(meter, gb, usage.image_gib), "GiB"
-    if quantity is Quantity.SNAPSHOTS_KEPT:
-        return adjusted(meter, gb, usage.kept_snapshots_gib), "GiB"
-    if quantity is Quantity.SHAPE_UNITS:
-        units = allocated.shape.units if allocated.shape else None
-        return (units if units is not None else ZERO), f"units of {allocated.id}"
-    return Decimal(1), None
+def _plain(quantity: Quantity, usage: Usage) -> Measured:
+    if quantity in _COUNTED:
+        number = usage.count(_COUNTED[quantity])
+        return Measured(number, ((number, ""),))
+    moved = usage.moved_gib(_MOVED[quantity])
+    return Measured(moved, ((moved, "GiB"),))
+
+
+def _above_shape(meter: Meter, gb: Gigabyte, allocated: Allocated, usage: Usage) -> tuple[Decimal, str]:  # noqa: ARG001 - one signature for all sizes
+    own = allocated.shape.memory.gib(gb) if allocated.shape else allocated.memory_gib
+    return allocated.memory_gib - own, "GiB above the shape"
+
+
+def _units(meter: Meter, gb: Gigabyte, allocated: Allocated, usage: Usage) -> tuple[Decimal, str]:  # noqa: ARG001 - likewise
+    units = allocated.shape.units if allocated.shape else None
+    return (units if units is not None else ZERO), f"units of {allocated.id}"
+
+
+_SIZES: dict[Quantity, Callable[[Meter, Gigabyte, Allocated, Usage], tuple[Decimal, str | None]]] = {
+    Quantity.VCPU_ALLOCATED: lambda _meter, _gb, allocated, _usage: (allocated.vcpu, "vCPU"),
+    Quantity.MEMORY_ALLOCATED: lambda meter, gb, allocated, _: (adjusted(meter, gb, allocated.memory_gib), "GiB"),
+    Quantity.MEMORY_ABOVE_SHAPE: _above_shape,
+    Quantity.DISK_PROVISIONED: lambda meter, gb, allocated, _: (adjusted(meter, gb, allocated.disk_gib), "GiB"),
+    Quantity.IMAGE_STORED: lambda meter, gb, _, usage: (adjusted(meter, gb, usage.image_gib), "GiB"),
+    Quantity.SNAPSHOTS_KEPT: lambda meter, gb, _, usage: (adjusted(meter, gb, usage.kept_snapshots_gib), "GiB"),
+    Quantity.SHAPE_UNITS: _units,
+    Quantity.SHAPE_TIME: lambda *_: (Decimal(1), None),
+    Quantity.ADDRESS_TIME: lambda *_: (Decimal(1), None),
+}
+"""The size that is multiplied with time, and its unit; no unit for time alone."""
 
 
 def _held(meter: Meter, gb: Gigabyte, month: Decimal, usage: Usage) -> Measured:
@@ -192,36 +201,30 @@ def adjusted(meter: Meter, gb: Gigabyte, size_gib: Decimal) -> Decimal:
 
 
 @dataclass(frozen=True, slots=True)
-class PriceQuestion:
-    """Which of a meter's prices is asked for."""
+class Terms:
+    """Under which of a card's published terms a usage is billed."""
 
-    shape: str
     plan: str | None
     on: date | None
-    """None for the newest."""
+    """None for the newest prices."""
 
     variant: Variant | None
 
 
-def find_price(meter: Meter, question: PriceQuestion) -> Price | Missing:
+def find_price(meter: Meter, shape: str, terms: Terms) -> Price | Missing:
     """The one price that holds: of the variant, else the most specific to plan and shape, else the newest."""
-    variant = question.variant
-    if variant is not None and meter.id in variant.prices:
-        return variant.prices[meter.id]
+    if terms.variant is not None and meter.id in terms.variant.prices:
+        return terms.variant.prices[meter.id]
     if not meter.prices:
-        return Missing(meter.id, meter.missing or f"no price of {meter.name}")
-    fitting = [
-        price for price in meter.prices if price.shape in {None, question.shape} and price.plan in {None, question.plan}
-    ]
+        return Missing(meter.id, f"{meter.name}: {meter.missing}")
+    fitting = [price for price in meter.prices if price.shape in {None, shape} and price.plan in {None, terms.plan}]
     if not fitting:
-        return Missing(meter.id, f"no price of {meter.name} for {question.shape}")
-    held = [price for price in fitting if _holds(price, question.on)]
+        return Missing(meter.id, f"no price of {meter.name} for {shape}")
+    held = [price for price in fitting if _holds(price, terms.on)]
     if not held:
         last = max(fitting, key=lambda price: price.valid_from)
         until = f" to {last.valid_to} (exclusive)" if last.valid_to else ""
-        return Missing(
-            meter.id, f"the price of {meter.name} is known from {last.valid_from}{until}, not on {question.on}"
-        )
+        return Missing(meter.id, f"the price of {meter.name} is known from {last.valid_from}{until}, not on {terms.on}")
     return max(held, key=lambda price: (price.plan is not None, price.shape is not None, price.valid_from))
 
 
@@ -240,51 +243,51 @@ def unit_price(meter: Meter, price: Price, variant: Variant | None) -> Decimal:
 # -- components -------------------------------------------------------------------------------------------------------
 
 
-def components(
-    card: Card, parts: Sequence[tuple[Allocated, Usage]], *, plan: str | None, on: date | None, variant: Variant | None
-) -> tuple[list[Component], list[Missing]]:
+Parts = Sequence[tuple[Allocated, Usage]]
+"""Usages of one product, each with the size it was given."""
+
+
+def components(card: Card, parts: Parts, terms: Terms) -> tuple[list[Component], list[Missing]]:
     """Every line of the bill for usages of one product, and every price that is missing for one that is not zero."""
     lines: list[Component] = []
     missing: list[Missing] = []
     for meter in card.meters:
-        unit, gb = parse_unit(meter.unit), gigabyte(meter, card.conventions)
-        base = unit.in_base(gb, month_hours(meter, card.conventions))
-        for question, measured in _measured(card, meter, parts, plan, on, variant):
-            if not measured.amount and not meter.prices:
+        unit = parse_unit(meter.unit)
+        base = unit.in_base(gigabyte(meter, card.conventions), month_hours(meter, card.conventions))
+        for shape, measured in _measured(card, meter, parts):
+            if not measured.amount:
                 continue
-            price = find_price(meter, question)
+            price = find_price(meter, shape, terms)
             if isinstance(price, Missing):
-                if measured.amount:
-                    missing.append(price)
+                missing.append(price)
                 continue
-            rate = unit_price(meter, price, variant)
-            quantity = measured.amount / base
-            if quantity and rate:
+            rate = unit_price(meter, price, terms.variant)
+            if rate:
+                quantity = measured.amount / base
                 lines.append(
                     Component(
-                        meter.id, meter.name, quantity, str(unit), rate, quantity * rate, price.source, measured.factors
+                        meter.id,
+                        meter.name,
+                        quantity,
+                        meter.unit,
+                        rate,
+                        quantity * rate,
+                        price.source,
+                        measured.factors,
                     )
                 )
     return lines, missing
 
 
-def _measured(
-    card: Card,
-    meter: Meter,
-    parts: Sequence[tuple[Allocated, Usage]],
-    plan: str | None,
-    on: date | None,
-    variant: Variant | None,
-) -> Iterable[tuple[PriceQuestion, Measured]]:
+def _measured(card: Card, meter: Meter, parts: Parts) -> Iterator[tuple[str, Measured]]:
     """One measurement for each shape that has a price of its own, else one over all parts."""
     by_shape = any(price.shape is not None for price in meter.prices)
     grouped: dict[str, list[Measured]] = {}
     for allocated, usage in parts:
-        group = allocated.id if by_shape else ""
+        group = allocated.id if by_shape else parts[0][0].id
         grouped.setdefault(group, []).append(measure(meter, card.conventions, allocated, usage))
-    for group, measured in grouped.items():
-        shape = group or parts[0][0].id
-        yield PriceQuestion(shape, plan, on, variant), measured[0] if len(measured) == 1 else _together(measured)
+    for shape, measured in grouped.items():
+        yield shape, measured[0] if len(measured) == 1 else _together(measured)
 
 
 def _together(measured: Sequence[Measured]) -> Measured:

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from datetime import date
 from decimal import Decimal
+from typing import TYPE_CHECKING
 
 from sandyard.catalog.measures import parse_unit
-from sandyard.catalog.models import Allowance, Card, FeeKind, Meter, Plan, Variant
-from sandyard.pricing.allocation import Allocated
+from sandyard.catalog.vocabulary import FeeKind
 from sandyard.pricing.constraints import broken
-from sandyard.pricing.meters import Component, Missing, components, gigabyte, month_hours, plain
-from sandyard.pricing.usage import Usage
+from sandyard.pricing.meters import Component, Missing, Parts, Terms, components, gigabyte, month_hours, plain
+
+if TYPE_CHECKING:
+    from sandyard.catalog.models import Allowance, Card, Meter, Plan
 
 ZERO = Decimal(0)
 DAYS = Decimal(30)
@@ -58,9 +59,7 @@ class PlanChoice:
     excluded: tuple[Excluded, ...]
 
 
-def choose_plan(
-    card: Card, parts: Sequence[tuple[Allocated, Usage]], *, on: date | None, variant: Variant | None
-) -> PlanChoice:
+def choose_plan(card: Card, parts: Parts, terms: Terms) -> PlanChoice:
     """Bill the usage on every plan that can be bought and take the cheapest; equal totals keep the card's order.
 
     Where the only plan left has no published fee, it is the answer all the same, without a total.
@@ -69,8 +68,8 @@ def choose_plan(
     unknown_fee: list[Invoice] = []
     excluded: list[Excluded] = []
     for plan in card.plans:
-        bill = invoice(card, plan, parts, on=on, variant=variant)
-        reasons = _reasons_against(card, plan, parts, bill, variant)
+        bill = invoice(card, plan, parts, terms)
+        reasons = _reasons_against(card, plan, parts, bill, terms)
         if reasons:
             excluded.append(Excluded(plan.id, "; ".join(reasons)))
         elif bill.total is None:
@@ -89,9 +88,8 @@ def choose_plan(
     return PlanChoice(best, tuple(excluded))
 
 
-def _reasons_against(
-    card: Card, plan: Plan, parts: Sequence[tuple[Allocated, Usage]], bill: Invoice, variant: Variant | None
-) -> list[str]:
+def _reasons_against(card: Card, plan: Plan, parts: Parts, bill: Invoice, terms: Terms) -> list[str]:
+    variant = terms.variant
     if variant is not None and variant.plan is not None and plan.id != variant.plan:
         return [f"the variant '{variant.id}' belongs to another plan"]
     if not plan.selectable:
@@ -106,12 +104,10 @@ def _reasons_against(
     return reasons
 
 
-def invoice(
-    card: Card, plan: Plan, parts: Sequence[tuple[Allocated, Usage]], *, on: date | None, variant: Variant | None
-) -> Invoice:
+def invoice(card: Card, plan: Plan, parts: Parts, terms: Terms) -> Invoice:
     """What the usage costs on ``plan``, whether or not the plan allows it."""
-    lines, missing = components(card, parts, plan=plan.id, on=on, variant=variant)
-    allowances = plan.allowances
+    lines, missing = components(card, parts, replace(terms, plan=plan.id))
+    allowances, variant = plan.allowances, terms.variant
     if variant is not None and plan.id in variant.allowances:
         allowances = variant.allowances[plan.id]
     for allowance in allowances:

@@ -1,4 +1,4 @@
-"""One product's price for one usage: what was allocated, every line with its source, the total, the plan, and doubts."""
+"""One product's price for one usage: the allocation, every line with its source, the total, the plan, the doubts."""
 
 from __future__ import annotations
 
@@ -7,18 +7,21 @@ from dataclasses import dataclass, replace
 from datetime import date
 from decimal import Decimal, localcontext
 from enum import StrEnum
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from sandyard.catalog.measures import Gigabyte
-from sandyard.catalog.models import Card, EvidenceState, Plan, Reading, Variant
+from sandyard.catalog.vocabulary import EvidenceState, Reading
 from sandyard.pricing.allocation import Allocated, Refused, Request, resolve
 from sandyard.pricing.constraints import broken, depends_on_average
 from sandyard.pricing.errors import UnknownVariantError
-from sandyard.pricing.meters import Component, Missing, components, gigabyte, month_hours, used_units
-from sandyard.pricing.plans import DAYS, Excluded, Invoice, choose_plan, invoice
+from sandyard.pricing.meters import Component, Missing, Parts, Terms, components, gigabyte, month_hours, used_units
+from sandyard.pricing.plans import DAYS, Excluded, Invoice, PlanChoice, choose_plan, invoice
 from sandyard.pricing.trace import Trace
 from sandyard.pricing.usage import MonthlyUsage, Usage
 from sandyard.pricing.workload import CANONICAL, Workload
+
+if TYPE_CHECKING:
+    from sandyard.catalog.models import Card, Plan, Variant
 
 ZERO = Decimal(0)
 PRECISION = 50
@@ -145,19 +148,10 @@ def _quote(
             ),
         )
     with localcontext(prec=PRECISION):
-        return _priced(card, usages, blank, mode=mode, on=on, variant=chosen, plan=only)
+        return _priced(card, usages, blank, Terms(None, on, chosen), only)
 
 
-def _priced(
-    card: Card,
-    usages: Sequence[Usage],
-    blank: Quote,
-    *,
-    mode: Mode,
-    on: date | None,
-    variant: Variant | None,
-    plan: Plan | None,
-) -> Quote:
+def _priced(card: Card, usages: Sequence[Usage], blank: Quote, terms: Terms, plan: Plan | None) -> Quote:
     parts, refusals = _allocate(card, usages)
     allocated = tuple(dict.fromkeys(part for part, _ in parts))
     if refusals and card.evidence.state is not EvidenceState.UNVERIFIED:
@@ -170,9 +164,9 @@ def _priced(
             blank, allocated=allocated, reasons=("the evidence does not carry a total",), missing=card.evidence.missing
         )
     base = replace(blank, allocated=allocated)
-    if mode == "gross":
-        return _gross(card, parts, base, on=on, variant=variant)
-    return _invoiced(card, parts, base, on=on, variant=variant, plan=plan)
+    if base.mode == "gross":
+        return _gross(card, parts, base, terms)
+    return _invoiced(card, parts, base, terms, plan)
 
 
 def _allocate(card: Card, usages: Iterable[Usage]) -> tuple[list[tuple[Allocated, Usage]], list[str]]:
@@ -187,10 +181,8 @@ def _allocate(card: Card, usages: Iterable[Usage]) -> tuple[list[tuple[Allocated
     return parts, refusals
 
 
-def _gross(
-    card: Card, parts: Sequence[tuple[Allocated, Usage]], base: Quote, *, on: date | None, variant: Variant | None
-) -> Quote:
-    lines, missing = components(card, parts, plan=None, on=on, variant=variant)
+def _gross(card: Card, parts: Parts, base: Quote, terms: Terms) -> Quote:
+    lines, missing = components(card, parts, terms)
     if missing:
         return _unpriced(base, missing)
     return replace(
@@ -203,31 +195,20 @@ def _gross(
     )
 
 
-def _invoiced(
-    card: Card,
-    parts: Sequence[tuple[Allocated, Usage]],
-    base: Quote,
-    *,
-    on: date | None,
-    variant: Variant | None,
-    plan: Plan | None,
-) -> Quote:
+def _invoiced(card: Card, parts: Parts, base: Quote, terms: Terms, plan: Plan | None) -> Quote:
     if not card.plans:
-        gross = _gross(card, parts, base, on=on, variant=variant)
+        gross = _gross(card, parts, base, terms)
         return replace(gross, assumptions=("no plan is published: the invoice is the gross usage", *gross.assumptions))
-    if plan is not None:
-        bill, excluded = invoice(card, plan, parts, on=on, variant=variant), ()
-    else:
-        choice = choose_plan(card, parts, on=on, variant=variant)
-        if choice.invoice is None:
-            return _no_plan(base, choice.excluded)
-        bill, excluded = choice.invoice, choice.excluded
-    if bill.missing:
-        return _unpriced(replace(base, excluded=excluded), bill.missing)
-    return _from_bill(card, parts, bill, replace(base, excluded=excluded))
+    choice = choose_plan(card, parts, terms) if plan is None else PlanChoice(invoice(card, plan, parts, terms), ())
+    if choice.invoice is None:
+        return _no_plan(base, choice.excluded)
+    base = replace(base, excluded=choice.excluded)
+    if choice.invoice.missing:
+        return _unpriced(base, choice.invoice.missing)
+    return _from_bill(card, parts, choice.invoice, base)
 
 
-def _from_bill(card: Card, parts: Sequence[tuple[Allocated, Usage]], bill: Invoice, base: Quote) -> Quote:
+def _from_bill(card: Card, parts: Parts, bill: Invoice, base: Quote) -> Quote:
     plan = bill.plan
     missing = () if bill.total is not None else (plan.missing or f"the fee of {plan.name}",)
     return replace(
@@ -289,9 +270,7 @@ def _first_party(card: Card, lines: Iterable[Component]) -> bool:
 # -- what a total assumes ---------------------------------------------------------------------------------------------
 
 
-def _assumptions(
-    card: Card, parts: Sequence[tuple[Allocated, Usage]], lines: Sequence[Component], plan: Plan | None
-) -> Iterator[str]:
+def _assumptions(card: Card, parts: Parts, lines: Sequence[Component], plan: Plan | None) -> Iterator[str]:
     yield from card.evidence.assumptions
     used = list(used_units(card, lines))
     if any(unit.resource == "GB" and gigabyte(meter, card.conventions) is Gigabyte.AS_GIB for meter, unit in used):
@@ -305,7 +284,7 @@ def _assumptions(
     if averaged and depends_on_average(card.limits):
         yield "ceilings on durations are checked on the implied average; a single longer run would be cut"
     if card.lifecycle.suspend == "none" and any(usage.count("resumes") for _, usage in parts):
-        yield "this vendor has no suspended state: the suspended hours are not bought, and state is lost or kept elsewhere"
+        yield "there is no suspended state: the suspended hours are not bought, and state is lost or kept elsewhere"
     if plan is not None and any(allowance.per == "day" for allowance in plan.allowances):
         yield f"daily allowances are used evenly over {DAYS} days"
     if plan is not None and plan.fee_kind == "deposit":

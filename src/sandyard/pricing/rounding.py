@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from decimal import ROUND_CEILING, Decimal
+from typing import TYPE_CHECKING
 
-from sandyard.catalog.models import Rounding
+if TYPE_CHECKING:
+    from sandyard.catalog.models import Rounding
 
 
 def round_up(value: Decimal, step: Decimal) -> Decimal:
@@ -13,7 +15,7 @@ def round_up(value: Decimal, step: Decimal) -> Decimal:
 
 
 def billed_s(duration_s: Decimal, rounding: Rounding) -> Decimal:
-    """The seconds that one run, session or execution of ``duration_s`` is billed for; nothing for one that never ran."""
+    """The seconds billed for one run, session or execution of ``duration_s``; none for one that never ran."""
     if duration_s == 0:
         return duration_s
     return round_up(max(duration_s, rounding.minimum_s), rounding.increment_s)

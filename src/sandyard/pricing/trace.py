@@ -13,12 +13,15 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from decimal import Decimal
 from itertools import pairwise
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
-from sandyard.catalog.models import Rounding, When
+from sandyard.catalog.vocabulary import When
 from sandyard.pricing.errors import InvalidWorkloadError
 from sandyard.pricing.usage import Adjust, Counted, Held, Moved, Usage
 from sandyard.pricing.workload import exact
+
+if TYPE_CHECKING:
+    from sandyard.catalog.models import Rounding
 
 US = 1_000_000
 GIB = Decimal(2**30)
@@ -127,14 +130,7 @@ class Trace:
         if not by_sandbox:
             problems.append("there is no run in it")
         _refuse(problems)
-        starts = min(group.start_us[index] for group in self._groups.values() for index in (0,) if group.start_us)
-        starts = min(starts, *(min(group.start_us) for group in self._groups.values()))
-        ends = max(
-            start + run
-            for group in self._groups.values()
-            for start, run in zip(group.start_us, group.run_us, strict=True)
-        )
-        self.period_s = period_s if period_s is not None else Decimal(ends - starts) / US
+        self.period_s = period_s if period_s is not None else Decimal(_span(self._groups.values())) / US
 
     def _add(self, own: list[Run]) -> None:
         first = own[0]
@@ -179,31 +175,37 @@ class Trace:
             yield TraceUsage(self, group, peak, holds_stored=number == 0)
 
 
+def _span(groups: Iterable[_Columns]) -> int:
+    starts, ends = [], []
+    for group in groups:
+        starts.append(min(group.start_us))
+        ends.append(max(start + run for start, run in zip(group.start_us, group.run_us, strict=True)))
+    return max(ends) - min(starts)
+
+
 def _fault(own: list[Run]) -> str | None:
-    for run in own:
-        if run.end_us < run.start_us:
-            return f"a run ends {_seconds(run.start_us - run.end_us)} s before it starts"
-        for name in (
-            "cpu_us",
-            "observed_memory",
-            "hot_disk",
-            "cold_disk",
-            "saved_state",
-            "executions",
-            "egress",
-            "requests",
-        ):
-            if getattr(run, name) < 0:
-                return f"{name} is negative"
-        if run.suspended_us is not None and run.suspended_us < 0:
-            return "suspended_us is negative"
-    for earlier, later in pairwise(own):
-        if later.start_us < earlier.end_us:
-            return f"two of its runs overlap by {_seconds(earlier.end_us - later.start_us)} s"
-        if earlier.suspended_us is not None and earlier.end_us + earlier.suspended_us > later.start_us:
-            return "it is said to be suspended while it runs again"
-        if (earlier.vcpu, earlier.memory_gib, earlier.disk_gib) != (later.vcpu, later.memory_gib, later.disk_gib):
-            return "it changes its size; write the resized sandbox under a new name"
+    faults = [fault for run in own if (fault := _own_fault(run)) is not None]
+    if not faults and len(own) > 1:
+        faults = [fault for earlier, later in pairwise(own) if (fault := _order_fault(earlier, later)) is not None]
+    return faults[0] if faults else None
+
+
+def _own_fault(run: Run) -> str | None:
+    if run.end_us < run.start_us:
+        return f"a run ends {_seconds(run.start_us - run.end_us)} s before it starts"
+    used = (run.cpu_us, run.observed_memory, run.hot_disk, run.cold_disk, run.saved_state)
+    if min(*used, run.suspended_us or 0, run.executions, run.egress, run.requests) < 0:
+        return "a run has a negative figure"
+    return None
+
+
+def _order_fault(earlier: Run, later: Run) -> str | None:
+    if later.start_us < earlier.end_us:
+        return f"two of its runs overlap by {_seconds(earlier.end_us - later.start_us)} s"
+    if earlier.suspended_us is not None and earlier.end_us + earlier.suspended_us > later.start_us:
+        return "it is said to be suspended while it runs again"
+    if (earlier.vcpu, earlier.memory_gib, earlier.disk_gib) != (later.vcpu, later.memory_gib, later.disk_gib):
+        return "it changes its size; write the resized sandbox under a new name"
     return None
 
 
@@ -334,8 +336,8 @@ class TraceUsage:
         held: Held,
         when: When,
         rounding: Rounding | None,
-        month_hours: Decimal,
-        adjust: Adjust | None,  # noqa: ARG002 - see period_s
+        month_hours: Decimal,  # noqa: ARG002 - a trace has a length of its own
+        adjust: Adjust | None,
     ) -> Decimal:
         """Each run's size times its own billed time."""
         sizes: list[int] = getattr(self._group, held)

@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import Literal, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
-from sandyard.catalog.models import Rounding, When
+from sandyard.catalog.vocabulary import When
 from sandyard.pricing.rounding import billed_s
 from sandyard.pricing.workload import Workload
+
+if TYPE_CHECKING:
+    from sandyard.catalog.models import Rounding
 
 Held = Literal["observed_memory", "hot_disk", "cold_disk", "saved_state"]
 """Sizes that differ from run to run."""

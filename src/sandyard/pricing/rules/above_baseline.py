@@ -1,9 +1,9 @@
-"""Baseline and peak: the baseline is billed by another meter, and what is used above it, up to the peak, by this one."""
+"""Baseline and peak: another meter bills the baseline, this one what is used above it, up to the peak."""
 
 from decimal import Decimal
 
 from sandyard.catalog.measures import Dimension
-from sandyard.pricing.rules import Measured, Situation
+from sandyard.pricing.rules.rule import Measured, Situation
 
 ONE = Decimal(1)
 

@@ -1,8 +1,8 @@
 """The vendor bills the request or the use, whichever is larger."""
 
 from sandyard.catalog.measures import Dimension
-from sandyard.catalog.models import When
-from sandyard.pricing.rules import Measured, Situation
+from sandyard.catalog.vocabulary import When
+from sandyard.pricing.rules.rule import Measured, Situation
 
 
 def larger_of_request_and_use(situation: Situation) -> Measured:

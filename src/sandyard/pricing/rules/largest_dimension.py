@@ -2,11 +2,11 @@
 
 from decimal import ROUND_CEILING, Decimal
 
-from sandyard.pricing.rules import Measured, Situation
+from sandyard.pricing.rules.rule import Measured, Situation
 
 
 def largest_dimension(situation: Situation) -> Measured:
-    """The largest of vCPU, memory and disk, each in whole units of ``vcpu``, ``memory_gib`` and ``disk_gib``, x time."""
+    """The largest of vCPU, memory and disk, each in whole units of the parameters of these names, x time."""
     allocated, per = situation.allocated, situation.meter.parameters
     units = max(
         _whole(allocated.vcpu / per["vcpu"]),

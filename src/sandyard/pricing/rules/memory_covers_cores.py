@@ -1,6 +1,6 @@
 """Memory carries the price of the CPU: each core beyond the default size brings at least so much billed memory."""
 
-from sandyard.pricing.rules import Measured, Situation
+from sandyard.pricing.rules.rule import Measured, Situation
 
 
 def memory_covers_cores(situation: Situation) -> Measured:

@@ -2,7 +2,7 @@
 
 from decimal import Decimal
 
-from sandyard.pricing.rules import Measured, Situation
+from sandyard.pricing.rules.rule import Measured, Situation
 
 
 def surplus_credits(situation: Situation) -> Measured:
