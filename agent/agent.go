@@ -3,8 +3,8 @@ package main
 import (
 	"encoding/binary"
 	"errors"
-	"io"
 	"os"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -13,7 +13,7 @@ import (
 
 // agent is the sandbox's side of one connection to the host, and all that goes on for it.
 type agent struct {
-	in      *os.File
+	in      *hostPipe
 	decoder decoder
 	out     *output
 	reaper  *reaper
@@ -27,9 +27,13 @@ type agent struct {
 	epoch   uint64
 	last    uint32 // the highest stream opened in this session
 
-	mu       sync.Mutex
-	streams  map[uint32]*stream
+	machine  machine
 	commands commands
+	hold     hold
+	lease    lease
+
+	mu      sync.Mutex
+	streams map[uint32]*stream
 }
 
 func newAgent(in, out *os.File) (*agent, error) {
@@ -41,8 +45,9 @@ func newAgent(in, out *os.File) (*agent, error) {
 	if err != nil {
 		return nil, pathError("open", "/dev/null", err)
 	}
-	a := &agent{in: in, out: o, reaper: newReaper(), null: null, streams: map[uint32]*stream{}}
-	a.decoder.source = in
+	a := &agent{in: &hostPipe{File: in}, out: o, reaper: newReaper(), null: null, streams: map[uint32]*stream{}}
+	a.machine.bootID = newBootID()
+	a.decoder.source = a.in
 	a.commands.init()
 	return a, nil
 }
@@ -106,7 +111,7 @@ func (a *agent) greet(h *hello) {
 	}
 	a.frames.Add(1)
 	a.out.begin(helloFrame(map[string]any{
-		"version": version, "session": h.Session, "boot_id": "", "agent": buildVersion, "resumed": resumed,
+		"version": version, "session": h.Session, "boot_id": a.machine.boot(), "agent": buildVersion, "resumed": resumed,
 	}), a.epoch)
 }
 
@@ -223,9 +228,14 @@ func (a *agent) remove(s *stream) {
 
 // start runs one request. Those that can wait for anything get a goroutine of their own.
 func (a *agent) start(s *stream, r *request) (scan bool) {
+	if r.Op == "prepare_checkpoint" {
+		a.out.finish(s, appendFrame(nil, frameClose, s.id, answer(struct{}{})))
+		s.end()
+		return true
+	}
 	run, known := operations[r.Op]
 	if !known {
-		s.fail(&failure{"unknown-op", "this agent does not know the op " + r.Op})
+		s.fail(&failure{"unknown-op", "this agent does not know the op " + strconv.Quote(r.Op)})
 		return false
 	}
 	go func() {
@@ -238,18 +248,42 @@ func (a *agent) start(s *stream, r *request) (scan bool) {
 
 // operations are the requests; each closes its stream itself, or returns the error that it is closed with.
 var operations = map[string]func(a *agent, s *stream, r *request) error{
-	"exec":      (*agent).exec,
-	"attach":    (*agent).attach,
-	"signal":    (*agent).signal,
-	"resize":    (*agent).resize,
-	"processes": (*agent).processes,
-	"read":      (*agent).read,
-	"write":     (*agent).write,
-	"stat":      (*agent).stat,
-	"list":      (*agent).list,
-	"mkdir":     (*agent).mkdir,
-	"remove":    (*agent).removeFile,
+	"exec":          (*agent).exec,
+	"attach":        (*agent).attach,
+	"signal":        (*agent).signal,
+	"resize":        (*agent).resize,
+	"processes":     (*agent).processes,
+	"read":          (*agent).read,
+	"write":         (*agent).write,
+	"stat":          (*agent).stat,
+	"list":          (*agent).list,
+	"mkdir":         (*agent).mkdir,
+	"remove":        (*agent).removeFile,
+	"move":          (*agent).move,
+	"tar_out":       (*agent).tarOut,
+	"tar_in":        (*agent).tarIn,
+	"dial":          (*agent).dial,
+	"info":          (*agent).info,
+	"hold":          (*agent).holdRequest,
+	"lease":         (*agent).setLease,
+	"after_restore": (*agent).afterRestore,
+	"shutdown":      (*agent).shutdown,
 }
 
-// sourceEnded tells the end of stdin from a failure that passes.
-func sourceEnded(err error) bool { return errors.Is(err, io.EOF) || errors.Is(err, os.ErrClosed) }
+// hostPipe is the way from the host.
+type hostPipe struct {
+	*os.File
+	patient bool // the end of the pipe is not the end of the machine: another host may open it again
+}
+
+const reopenTime = 100 * time.Millisecond
+
+func (p *hostPipe) Read(b []byte) (int, error) {
+	for {
+		n, err := p.File.Read(b)
+		if err == nil || !p.patient || errors.Is(err, os.ErrDeadlineExceeded) {
+			return n, err
+		}
+		time.Sleep(reopenTime)
+	}
+}

@@ -69,6 +69,15 @@ func (r *commands) all() []*command {
 	return found
 }
 
+// running are those that have been started and have not ended.
+func (r *commands) running() []*command {
+	return slices.DeleteFunc(r.all(), func(c *command) bool {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		return c.exit != nil || c.pid == 0
+	})
+}
+
 // detachAll lets every command go on without the stream that started it.
 func (r *commands) detachAll() {
 	for _, c := range r.all() {
@@ -111,11 +120,9 @@ type processEntry struct {
 
 func (a *agent) processes(s *stream, _ *request) error {
 	list := []processEntry{}
-	for _, c := range a.commands.all() {
+	for _, c := range a.commands.running() {
 		c.mu.Lock()
-		if c.exit == nil && c.pid != 0 {
-			list = append(list, processEntry{c.id, c.pid, c.argv, c.detached, c.started.UnixMilli()})
-		}
+		list = append(list, processEntry{c.id, c.pid, c.argv, c.detached, c.started.UnixMilli()})
 		c.mu.Unlock()
 	}
 	s.close(map[string]any{"processes": list})

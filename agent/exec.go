@@ -279,7 +279,15 @@ func (c *command) own(e *ends) {
 	}
 }
 
+// pipeSize is what a pipe is asked to hold: the larger, the fewer switches between the agent and the process. Under gVisor it
+// doubles what a command can print in a second.
+const (
+	pipeSize    = 1 << 20
+	setPipeSize = 1031 // F_SETPIPE_SZ
+)
+
 func nonBlocking(fd int) *os.File {
+	_, _, _ = syscall.Syscall(syscall.SYS_FCNTL, uintptr(fd), setPipeSize, pipeSize) // a terminal has none
 	_ = syscall.SetNonblock(fd, true)
 	return os.NewFile(uintptr(fd), "pipe")
 }
@@ -310,7 +318,7 @@ func (c *command) pumpOnce(p *outputPipe, raw syscall.RawConn) (drained bool, er
 	if primary != nil && !primary.awaitWindow() {
 		return false, nil
 	}
-	f, n, err := c.readOutput(raw, primary)
+	f, n, err := readAvailable(raw, primary, c.hasExited)
 	if errors.Is(err, os.ErrDeadlineExceeded) {
 		return false, p.file.SetReadDeadline(time.Time{}) // the command has ended: from now on, do not wait
 	}
@@ -333,53 +341,6 @@ func (c *command) receiver() *stream {
 		c.primary = nil
 	}
 	return c.primary
-}
-
-// readOutput waits for output and reads as much of it as the receiver takes. No frame and no error: the command has ended
-// and the pipe is empty.
-func (c *command) readOutput(raw syscall.RawConn, to *stream) (f *dataFrame, n int, err error) {
-	failed := raw.Read(func(fd uintptr) bool {
-		limit := maxData
-		if to != nil {
-			limit = to.reserve(maxData)
-		}
-		f = newDataFrame()
-		if limit > 0 {
-			n, err = readNow(fd, f.content()[:limit])
-		}
-		if to != nil {
-			to.refund(limit - n)
-		}
-		if errors.Is(err, syscall.EAGAIN) {
-			f.free()
-			f, err = nil, nil
-			return c.hasExited()
-		}
-		return true
-	})
-	if failed != nil {
-		return nil, 0, failed
-	}
-	if err != nil {
-		f.free()
-		return nil, 0, err
-	}
-	return f, n, nil
-}
-
-// readNow reads what is there; io.EOF when there will never be more.
-func readNow(fd uintptr, b []byte) (int, error) {
-	for {
-		n, err := syscall.Read(int(fd), b)
-		switch {
-		case n > 0:
-			return n, nil
-		case err == nil:
-			return 0, io.EOF
-		case !errors.Is(err, syscall.EINTR):
-			return 0, err
-		}
-	}
 }
 
 // discard reads until nobody can write any more.
@@ -514,7 +475,6 @@ func (c *command) finish() {
 func newExecResult(c *command) *execResult {
 	status, usage := c.exit.status, &c.exit.usage
 	r := &execResult{
-		ExitCode:       status.ExitStatus(),
 		TimedOut:       c.timedOut,
 		PID:            c.pid,
 		ForkExecWaitUS: c.exit.at.Sub(c.started).Microseconds(),
@@ -522,9 +482,14 @@ func newExecResult(c *command) *execResult {
 		SystemUS:       usage.Stime.Nano() / 1000,
 		MaxRSSKiB:      usage.Maxrss,
 	}
-	if status.Signaled() {
-		r.Signal = int(status.Signal())
-		r.ExitCode = 128 + r.Signal
-	}
+	r.ExitCode, r.Signal = exitCode(status)
 	return r
+}
+
+// exitCode is what a shell would say of a process that ended like this.
+func exitCode(status syscall.WaitStatus) (code, signal int) {
+	if status.Signaled() {
+		return 128 + int(status.Signal()), int(status.Signal())
+	}
+	return status.ExitStatus(), 0
 }

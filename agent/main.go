@@ -3,9 +3,13 @@
 package main
 
 import (
+	"errors"
 	"fmt"
+	"io"
+	"net"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"runtime"
 	"runtime/debug"
 	"syscall"
@@ -15,25 +19,38 @@ import (
 // buildVersion is set by the build.
 var buildVersion = "unknown"
 
+const usage = `usage: %[1]s hold DURATION   keep this sandbox awake: 90s, 10m, 1.5h; 0 ends it
+       %[1]s --version
+       %[1]s agent           what a sandbox is started with
+`
+
 func main() {
-	if len(os.Args) == 2 && os.Args[1] == "--version" {
+	var err error
+	switch args := os.Args[1:]; {
+	case len(args) == 1 && args[0] == "agent":
+		err = runAgent()
+	case len(args) == 1 && args[0] == "--version":
 		fmt.Println(buildVersion)
-		return
+	case len(args) == 2 && args[0] == "hold":
+		err = holdCommand(args[1])
+	default:
+		fmt.Fprintf(os.Stderr, usage, filepath.Base(os.Args[0]))
+		os.Exit(2)
 	}
-	if err := run(); err != nil {
-		fmt.Fprintln(os.Stderr, "sandyard-agent:", err)
+	if err != nil {
+		fmt.Fprintf(os.Stderr, "%s: %v\n", filepath.Base(os.Args[0]), err)
 		os.Exit(1)
 	}
 }
 
-func run() error {
-	debug.SetGCPercent(50)
-	runtime.GOMAXPROCS(2)
+func runAgent() error {
+	limitRuntime()
 	syscall.Umask(0o022)
 	if err := ignoreChildSignals(); err != nil {
 		return err
 	}
-	if os.Getpid() != 1 {
+	isInit := os.Getpid() == 1
+	if !isInit {
 		if err := becomeSubreaper(); err != nil {
 			return err
 		}
@@ -50,13 +67,26 @@ func run() error {
 	if err != nil {
 		return err
 	}
-	go a.heedSignals()
-	for {
-		if err := a.serve(); !sourceEnded(err) || os.Getpid() != 1 {
-			return err
-		}
-		time.Sleep(100 * time.Millisecond) // every writer has closed the pipe; the next host opens it again
+	a.in.patient = isInit
+	listener, err := net.Listen("unix", socketName())
+	if err != nil {
+		return err
 	}
+	go a.serveHolds(listener)
+	go a.heedSignals()
+	if err := a.serve(); !errors.Is(err, io.EOF) {
+		return err
+	}
+	a.endMachine()
+	return nil
+}
+
+// limitRuntime keeps Go small: one thread to fork, which holds its processor until the child has started, and one for
+// everything else meanwhile.
+func limitRuntime() {
+	runtime.GOMAXPROCS(2)
+	debug.SetGCPercent(50)
+	debug.SetMemoryLimit(256 << 20)
 }
 
 // pollable makes a standard file non-blocking and known to the runtime's poller, if it did not arrive like that.

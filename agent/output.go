@@ -23,6 +23,7 @@ type output struct {
 	leading []byte    // marker and HELLO: written first, and while scanning too
 	control []byte    // small frames that nobody waits for
 	spare   []byte    // the buffer that control had before
+	event   []byte    // the newest event that the host has not got
 	credits []*stream // streams with credit to announce
 	queue   []*ticket // senders that wait for their turn, oldest first
 }
@@ -84,6 +85,15 @@ func (o *output) postCredit(s *stream) {
 	o.mu.Lock()
 	if s.epoch == o.epoch {
 		o.credits = append(o.credits, s)
+	}
+	o.kick()
+}
+
+// announce sends an event; one that the host has not got yet gives way to it.
+func (o *output) announce(bytes []byte) {
+	o.mu.Lock()
+	if o.epoch > 0 {
+		o.event = bytes
 	}
 	o.kick()
 }
@@ -152,7 +162,7 @@ func (o *output) dropAll() {
 		t.turn <- false
 	}
 	clear(o.queue)
-	o.queue, o.credits, o.control = o.queue[:0], nil, nil
+	o.queue, o.credits, o.control, o.event = o.queue[:0], nil, nil, nil
 	o.shrunk.Broadcast()
 }
 
@@ -217,6 +227,8 @@ func (o *output) takeControl() []byte {
 		due = append(due, o.control...)
 		o.control = o.control[:0]
 	}
+	due = append(due, o.event...)
+	o.event = nil
 	for _, s := range o.credits {
 		due = s.appendCredit(due)
 	}

@@ -99,6 +99,13 @@ func (r *reaper) reap(pid int, at time.Time) {
 	}
 }
 
+// idle says whether there are no children.
+func (r *reaper) idle() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return !r.running && r.starting == 0
+}
+
 // ifAlive runs act while the child is certain not to have been reaped; false, and nothing done, if it has been.
 func (r *reaper) ifAlive(pid int, act func()) bool {
 	r.mu.Lock()

@@ -8,6 +8,7 @@ import (
 	"io"
 	"sync"
 	"sync/atomic"
+	"syscall"
 )
 
 const (
@@ -198,6 +199,49 @@ func (s *stream) refund(n int) {
 	s.window += int64(n)
 	s.changed.Broadcast()
 	s.mu.Unlock()
+}
+
+// readAvailable waits until raw can be read, and reads as much as the host takes; everything if to is nil. A buffer is only
+// held when there is something to put into it. Where there is nothing and stop says so, it returns no frame and no error.
+func readAvailable(raw syscall.RawConn, to *stream, stop func() bool) (f *dataFrame, n int, err error) {
+	failed := raw.Read(func(fd uintptr) bool {
+		limit := maxData
+		if to != nil {
+			limit = to.reserve(maxData)
+		}
+		f = newDataFrame()
+		if limit > 0 {
+			n, err = readNow(fd, f.content()[:limit])
+		}
+		if to != nil {
+			to.refund(limit - n)
+		}
+		if err != nil {
+			f.free()
+			f = nil
+		}
+		if errors.Is(err, syscall.EAGAIN) {
+			err = nil
+			return stop()
+		}
+		return true
+	})
+	return f, n, errors.Join(failed, err)
+}
+
+// readNow reads what is there; io.EOF when there will never be more.
+func readNow(fd uintptr, b []byte) (int, error) {
+	for {
+		n, err := syscall.Read(int(fd), b)
+		switch {
+		case n > 0:
+			return n, nil
+		case err == nil:
+			return 0, io.EOF
+		case !errors.Is(err, syscall.EINTR):
+			return 0, err
+		}
+	}
 }
 
 // writer sends bytes as DATA on one channel, in frames as large as the window allows. Flush sends the rest.

@@ -47,7 +47,11 @@ fi
 
 exec 8< /var/lib/dpkg # set-ups of two checkouts at once: apt waits for dpkg's lock, but not for that of its lists
 flock 8
-apt() { apt-get -q -o DPkg::Lock::Timeout=600 "$@" >&2; }
+log=$(mktemp)
+trap 'rm -f "$log"' EXIT
+apt() { # says nothing unless it fails
+  apt-get -q -o DPkg::Lock::Timeout=600 -o Dpkg::Use-Pty=0 "$@" > "$log" 2>&1 || { cat "$log" >&2; return 1; }
+}
 
 say "installing with apt: ${missing[*]}"
 apt update
@@ -67,12 +71,13 @@ if [[ " ${missing[*]} " == *" runsc "* ]]; then
 fi
 apt install -y --no-install-recommends "${missing[@]}"
 
+hash -r
 if ! has_runsc; then
-  say "the runsc found first on PATH, $(command -v runsc), is still older than 2024: $(runsc --version | head -n 1)."
+  say "runsc on PATH is still not of 2024 or later: $(command -v runsc) says '$(runsc --version 2>&1 | head -n 1)'."
   say "Remove it, or put the newer one before it on PATH."
   exit 1
 fi
 if ! has_venv; then
-  say "the python3 found first on PATH, $(command -v python3), is older than 3.11 or has no venv module."
+  say "python3 on PATH, $(command -v python3), is older than 3.11 or has no venv module."
   exit 1
 fi

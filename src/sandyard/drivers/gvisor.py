@@ -14,7 +14,6 @@ import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from sandyard.drivers import fifo
 from sandyard.drivers.cgroups import Cgroup, Limits, open_cgroup
@@ -119,7 +118,7 @@ class Gvisor:
         (spec.directory / "disk").mkdir(exist_ok=True)
         self._control(spec).mkdir(parents=True, exist_ok=True)
         fifo.make_fifos(spec.directory)
-        (spec.directory / "config.json").write_text(json.dumps(_oci_config(spec)))
+        (spec.directory / "config.json").write_text(oci_config(spec))
 
     async def _launch(self, spec: MachineSpec, cgroup: Cgroup, verb: Sequence[str]) -> None:
         """Run runsc until the sandbox runs by itself; a shell enters the cgroup first, so all of it is inside."""
@@ -328,9 +327,9 @@ async def _call(command: Sequence[str]) -> _Result:
     return _Result(await process.wait(), stdout.decode(errors="replace"), stderr.decode(errors="replace"))
 
 
-def _oci_config(spec: MachineSpec) -> dict[str, Any]:
+def oci_config(spec: MachineSpec) -> str:
     """Describe the machine to runsc. /tmp is the image's own, on disk, so that big temporary files take no memory."""
-    return {
+    config = {
         "ociVersion": "1.0.2",
         "process": {
             "user": {"uid": 0, "gid": 0},
@@ -355,6 +354,7 @@ def _oci_config(spec: MachineSpec) -> dict[str, Any]:
         ],
         "linux": {"namespaces": [{"type": kind} for kind in ("pid", "network", "ipc", "uts", "mount")]},
     }
+    return json.dumps(config)
 
 
 def _recorded_pid(control: Path) -> int | None:

@@ -7,7 +7,7 @@ the addresses, keys and validity options of its Debian mirror.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from email.utils import parsedate_to_datetime
 from pathlib import Path
@@ -70,10 +70,15 @@ _SLIM = (
     "path-exclude=/usr/share/man/*",
 )
 
+_STEPS = tuple(
+    f"I: {step}" for step in ("starting", "running apt", "downloading", "extracting", "installing", "creating")
+)
+"""Beginnings of what mmdebstrap says that a person wants to know."""
+
 _CLEAN = """
 set -eu
 rm "$1/etc/apt/apt.conf.d/99mmdebstrap"
-for file in hostname machine-id resolv.conf; do : > "$1/etc/$file"; done
+for file in hostname machine-id resolv.conf; do rm -f "$1/etc/$file"; : > "$1/etc/$file"; done
 printf '127.0.0.1 localhost\\n::1 localhost ip6-localhost ip6-loopback\\n' > "$1/etc/hosts"
 """
 """Takes out what mmdebstrap copied from the host; the files stay, for the sandbox to write its own into."""
@@ -109,7 +114,7 @@ async def build(scene: Scene, progress: Progress) -> Path:
             (scene.folder / f"debian.{form}").write_text("\n\n".join(entries) + "\n")
 
     def tell(line: str) -> None:
-        if line.startswith("I: "):
+        if line.startswith(_STEPS):
             progress(f"building the default image: {line.removeprefix('I: ').rstrip('.')}", None, None)
 
     # In namespaces of its own, so that no mount and no process of the build outlives it.
@@ -122,7 +127,7 @@ async def build(scene: Scene, progress: Progress) -> Path:
     env = {"SOURCE_DATE_EPOCH": str(int(release.date.timestamp()))}
     completed = await run(argv, scene=scene, env=env, on_line=tell)
     if completed.returncode != 0:
-        raise failure(_WHAT, completed)
+        raise failure(_WHAT, replace(completed, program="mmdebstrap"))
     return scene.folder / "rootfs.tar"
 
 

@@ -26,11 +26,13 @@ class _Rule(NamedTuple):
     why: str
     hint: str
     code: str | None = None
+    program: str | None = None
+    """The only one that means this by it."""
 
 
 _RULES = (
     _Rule(
-        "no space left on device|not enough free space",
+        r"no space left on device|not enough free space|wrote only \d+ of \d+ bytes",
         NoSpaceError,
         "the disk is full",
         "Free space under the state directory ('sandyard images prune' removes unused images), then try again.",
@@ -47,6 +49,12 @@ _RULES = (
         InvalidRequestError,
         "there is more than one image in it",
         "Name one of them: oci:DIR:TAG.",
+    ),
+    _Rule(
+        r"loading tar component manifest.json|open \S*/oci\d+/index.json|does not look like a tar archive",
+        InvalidRequestError,
+        "the file is not an archive of that kind",
+        "Name the file without a prefix, and its content is looked at.",
     ),
     _Rule(
         "digest did not match|digest mismatch|does not match expected|"
@@ -78,6 +86,13 @@ _RULES = (
         code="image-unsupported",
     ),
     _Rule(
+        "unable to connect|could not connect|could not resolve|failed to fetch|temporary failure",
+        RegistryUnreachableError,
+        "Debian's mirror does not answer",
+        "Check that 'apt-get update' works on this host, then try again.",
+        program="mmdebstrap",
+    ),
+    _Rule(
         "unauthorized|authentication required|access denied|access to the resource is denied|denied:|"
         "invalid username/password",
         ImageError,
@@ -94,11 +109,19 @@ _RULES = (
     ),
     _Rule(
         "manifest unknown|name unknown|name_unknown|no descriptor found for reference|"
-        "no such file or directory|file does not exist|not found: manifest|invalid image detected|"
+        "no such file or directory|not found: manifest|invalid image detected|"
         "status code 404",
         ImageNotFoundError,
         "it does not exist there",
         "Check the spelling of name, tag and digest, and that the image was pushed.",
+        program="skopeo",
+    ),
+    _Rule(
+        r"link: no such file or directory|cannot hard link to .*: no such file or directory",
+        ImageError,
+        "a hard link in it leads to a file that is not in it",
+        "Do not use this image unless you know why it is made like that.",
+        code="image-unsafe-path",
     ),
     _Rule(
         "server gave HTTP response to HTTPS client",
@@ -113,12 +136,6 @@ _RULES = (
         "the registry does not answer as it should",
         "Check the registry's name, your network, proxy and certificates, then try again.",
     ),
-    _Rule(
-        "unable to connect|could not resolve|failed to fetch|temporary failure",
-        RegistryUnreachableError,
-        "Debian's mirror does not answer",
-        "Check that 'apt-get update' works on this host, then try again.",
-    ),
 )
 
 
@@ -131,7 +148,7 @@ def failure(what: str, completed: Completed) -> SandyardError:
     """
     said = _last_words(completed.stderr)
     for rule in _RULES:
-        if re.search(rule.pattern, completed.stderr, re.IGNORECASE):
+        if rule.program in {None, completed.program} and re.search(rule.pattern, completed.stderr, re.IGNORECASE):
             return rule.error(f"{what}: {rule.why} ({said}).", hint=rule.hint, code=rule.code)
     return ImageError(
         f"{what}: {completed.program} ended with exit code {completed.returncode} ({said}).",
@@ -147,9 +164,10 @@ def from_os_error(what: str, error: OSError) -> SandyardError:
 
 
 def _last_words(stderr: str) -> str:
-    """Return the message in the last line, without what log libraries put around it."""
-    lines = [line.strip() for line in stderr.splitlines() if line.strip()]
-    last = lines[-1] if lines else "it said nothing"
-    logged = re.search(r'level=fatal msg="(.*)"$', last)
-    text = logged.group(1).replace('\\"', '"') if logged else last.removeprefix("\N{VECTOR OR CROSS PRODUCT}").strip()
+    """Return the line that says why, without what log libraries put around it."""
+    lines = [line.strip() for line in stderr.splitlines() if line.strip() and "Exiting with failure" not in line]
+    errors = [line for line in lines if line.startswith("E: ")]  # apt says first why, then what it cannot do
+    line = errors[0] if errors else lines[-1] if lines else "it said nothing"
+    logged = re.search(r'level=fatal msg="(.*)"$', line)
+    text = logged.group(1).replace('\\"', '"') if logged else line.removeprefix("\N{VECTOR OR CROSS PRODUCT}").strip()
     return re.sub(r'^Error parsing image name ".*?": ', "", text).removesuffix(".")

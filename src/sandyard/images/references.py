@@ -6,6 +6,7 @@ Names of registries follow the grammar of the Distribution project, as Docker do
 
 from __future__ import annotations
 
+import os
 import re
 from dataclasses import dataclass
 from enum import StrEnum
@@ -48,6 +49,11 @@ class Reference:
         return f"{prefix}{self.name}{suffix}"
 
     @property
+    def is_remote(self) -> bool:
+        """Whether a registry has it."""
+        return self.kind is Kind.REGISTRY
+
+    @property
     def registry(self) -> str:
         """The registry's host, with its port where one is given."""
         return self.name.split("/", 1)[0]
@@ -87,14 +93,14 @@ def parse(text: str) -> Reference:
         return _local(Kind(prefix), rest, text)
     if text.startswith(("/", "./", "../", "~/")) or text in {".", ".."}:
         return _by_content(text)
-    if text.endswith(_ARCHIVE_SUFFIXES) and Path(text).is_file():
+    if text.endswith(_ARCHIVE_SUFFIXES) and os.path.isfile(text):  # noqa: PTH113 - it never raises
         return _by_content(text)
     return _registry(text)
 
 
 def _by_content(text: str) -> Reference:
     path = _absolute(text, text)
-    if not path.is_dir():
+    if not os.path.isdir(path):  # noqa: PTH112 - it never raises
         return Reference(Kind.ARCHIVE, str(path))
     if (path / "oci-layout").is_file():
         return Reference(Kind.OCI_LAYOUT, str(path))
@@ -119,7 +125,12 @@ def _absolute(path: str, text: str) -> Path:
         raise _invalid(
             text, "its path has a colon, which the tools for images cannot read", "Rename it, or link to it."
         )
-    return Path(path).expanduser().resolve()
+    try:
+        return (Path(path).expanduser() if path.startswith("~/") else Path(path)).resolve()
+    except (OSError, RuntimeError) as error:  # too long; a loop of links; no home
+        raise _invalid(
+            text, f"its path cannot be followed ({error})", "Give the path that the file really has."
+        ) from error
 
 
 def _registry(text: str) -> Reference:

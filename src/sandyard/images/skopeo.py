@@ -55,18 +55,18 @@ class Skopeo:
         """Allow ``insecure_registries`` (``host`` or ``host:port``) beside those on loopback to be without TLS."""
         self._insecure = frozenset(insecure_registries)
 
-    async def find(self, reference: Reference) -> Source:
+    async def find(self, reference: Reference, scene: Scene) -> Source:
         """Look up what ``reference`` is now.
 
         Raises:
             ImageNotFoundError, RegistryUnreachableError, CorruptImageError, ImageError: it cannot be had, and why.
         """
-        raw = await self._inspect(reference, "--raw")
+        raw = await self._inspect(reference, scene, "--raw")
         manifest_digest = _sha256(raw)
         _check_layout(reference, manifest_digest)
-        if reference.kind is Kind.REGISTRY:  # the tag may move in the meantime
+        if reference.is_remote:  # the tag may move in the meantime
             reference = Reference(Kind.REGISTRY, reference.name, digest=manifest_digest)
-        config = await self._inspect(reference, "--config", "--raw")
+        config = await self._inspect(reference, scene, "--config", "--raw")
         if "diff_ids" not in json.loads(config).get("rootfs", {}):
             raise ImageError(
                 f"'{reference}' is not the image of a root file system.",
@@ -78,7 +78,7 @@ class Skopeo:
             manifest_digest=manifest_digest,
             config=json.loads(config),
             digest=_sha256(config),
-            layers=await self._layers(reference, json.loads(raw)),
+            layers=await self._layers(reference, scene, json.loads(raw)),
         )
 
     async def copy(self, source: Source, scene: Scene, progress: Progress) -> None:
@@ -100,20 +100,20 @@ class Skopeo:
             await asyncio.wait([task])
         self._check(source.reference, task.result())
 
-    async def _layers(self, reference: Reference, manifest: dict[str, Any]) -> dict[str, int]:
+    async def _layers(self, reference: Reference, scene: Scene, manifest: dict[str, Any]) -> dict[str, int]:
         """Return the layers of a manifest; of a list, those of this machine's platform."""
         wanted = {"os": "linux", "architecture": _ARCHITECTURES.get(platform.machine(), platform.machine())}
-        for entry in manifest.get("manifests", ()) if reference.kind is Kind.REGISTRY else ():
+        for entry in manifest.get("manifests", ()) if reference.is_remote else ():
             if wanted.items() <= entry.get("platform", {}).items():
                 one = Reference(Kind.REGISTRY, reference.name, digest=entry["digest"])
-                return await self._layers(one, json.loads(await self._inspect(one, "--raw")))
+                return await self._layers(one, scene, json.loads(await self._inspect(one, scene, "--raw")))
         return {layer["digest"]: layer["size"] for layer in manifest.get("layers", ()) if "size" in layer}
 
-    async def _inspect(self, reference: Reference, *options: str) -> bytes:
+    async def _inspect(self, reference: Reference, scene: Scene, *options: str) -> bytes:
         argv = [*self._skopeo(), "inspect", *options, *self._tls(reference, "--tls-verify"), _name(reference)]
         try:
             async with asyncio.timeout(_ANSWER_S):
-                completed = await run(argv)
+                completed = await run(argv, scene=scene)
         except TimeoutError as error:
             raise RegistryUnreachableError(
                 f"{_what(reference)}: '{reference.registry}' did not answer within {_ANSWER_S:g} s.",
@@ -132,7 +132,7 @@ class Skopeo:
         return ["skopeo"] if has_policy else ["skopeo", "--insecure-policy"]
 
     def _tls(self, reference: Reference, option: str) -> list[str]:
-        if reference.kind is not Kind.REGISTRY:
+        if not reference.is_remote:
             return []
         host = reference.registry.rpartition(":")[0] or reference.registry
         is_insecure = _is_loopback(host) or not self._insecure.isdisjoint({host, reference.registry})

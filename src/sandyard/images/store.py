@@ -130,6 +130,10 @@ class ImageStore:
             self._prepare()
             if reference.kind is Kind.DEFAULT:
                 return await self._build(progress, anew=anew)
+            if not (reference.is_remote or reference.path.exists()):
+                raise ImageNotFoundError(
+                    f"there is no file or folder {reference.path}.", hint="Check the image's path."
+                )
             named = reference
             if reference.kind is Kind.ARCHIVE:
                 reference = await identify(reference)
@@ -151,31 +155,31 @@ class ImageStore:
     async def _copy(self, reference: Reference, progress: Progress) -> tuple[Image, Reference]:
         """Have an image of a registry, layout or archive; the reference by digest comes with it."""
         progress(f"looking up {reference}", None, None)
-        source = await self._skopeo.find(reference)
-        async with exclusive(self._lock(source.digest)):
-            image = self._read(self._folder(source.digest), {})
-            if image is None:
-                with shared_folder(self._blobs):
-                    image = await self._fetch(source, progress)
+        async with staging(self._staging) as scene:
+            source = await self._skopeo.find(reference, scene)
+            async with exclusive(self._lock(source.digest)):
+                image = self._read(self._folder(source.digest), {})
+                if image is None:
+                    with shared_folder(self._blobs):
+                        image = await self._fetch(source, scene, progress)
         return image, source.reference
 
-    async def _fetch(self, source: Source, progress: Progress) -> Image:
+    async def _fetch(self, source: Source, scene: Scene, progress: Progress) -> Image:
         what = f"the image '{source.reference}' could not be unpacked"
-        async with staging(self._staging) as scene:
-            is_remote = source.reference.kind is Kind.REGISTRY
-            if is_remote:
-                (scene.folder / LAYOUT).mkdir()
-                (scene.folder / LAYOUT / "blobs").symlink_to(self._blobs)
-            await self._skopeo.copy(source, scene, progress)
-            progress(f"unpacking {source.reference.name}", None, None)
-            try:
-                blobs = await unpack_layout(scene, what, source.config)
-            except CorruptImageError:
-                if is_remote:  # a blob kept from an earlier pull may have rotted since
-                    self._forget_blobs(source.layers)
-                raise
-            config = ImageConfig.from_oci(source.config.get("config") or {})
-            return await self._keep(scene, source.digest, config, blobs if is_remote else ())
+        is_remote = source.reference.is_remote
+        if is_remote:
+            (scene.folder / LAYOUT).mkdir()
+            (scene.folder / LAYOUT / "blobs").symlink_to(self._blobs)
+        await self._skopeo.copy(source, scene, progress)
+        progress(f"unpacking {source.reference.name}", None, None)
+        try:
+            blobs = await unpack_layout(scene, what, source.config)
+        except CorruptImageError:
+            if is_remote:  # a blob kept from an earlier pull may have rotted since
+                self._forget_blobs(source.layers)
+            raise
+        config = ImageConfig.from_oci(source.config.get("config") or {})
+        return await self._keep(scene, source.digest, config, blobs if is_remote else ())
 
     async def _import(self, tar: Path, config: ImageConfig, progress: Progress) -> Image:
         """Have the image of a root file system in a tar."""
@@ -303,7 +307,7 @@ class ImageStore:
 
 def _stamp(reference: Reference) -> str | None:
     """Return what changes with a local file's content; None for what lies elsewhere or is gone."""
-    if reference.kind in {Kind.REGISTRY, Kind.DEFAULT}:
+    if reference.is_remote or reference.kind is Kind.DEFAULT:
         return None
     path = reference.path / "index.json" if reference.kind is Kind.OCI_LAYOUT else reference.path
     try:

@@ -9,7 +9,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from sandyard.errors import CorruptImageError, ImageNotFoundError, InvalidRequestError
+from sandyard.errors import CorruptImageError, InvalidRequestError
 from sandyard.images.commands import Scene, run, started
 from sandyard.images.failures import failure
 from sandyard.images.image import ROOTFS
@@ -31,11 +31,8 @@ async def identify(reference: Reference) -> Reference:
     """Say which kind of archive a file is, by the first telling name in it.
 
     Raises:
-        ImageNotFoundError: there is no such file.
         InvalidRequestError: it is not a tar.
     """
-    if not reference.path.is_file():
-        raise ImageNotFoundError(f"there is no file {reference.path}.", hint="Check the path of the image.")
     is_tar = False
     async with started(["tar", "--list", "--file", reference.name]) as process:
         assert process.stdout is not None  # noqa: S101 - asked for as a pipe

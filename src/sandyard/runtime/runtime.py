@@ -58,6 +58,7 @@ class Runtime:
         self._loading = asyncio.Lock()
         self._starts = asyncio.Semaphore(services.settings.starts_at_once)
         self._ticker: asyncio.Task[None] | None = None
+        self._is_closed = False
 
     @classmethod
     async def open(
@@ -104,11 +105,14 @@ class Runtime:
         await self.close()
 
     async def close(self) -> None:
-        """Delete one-offs, put the rest to sleep and let go of everything.
+        """Delete one-offs, put the rest to sleep and let go of everything. Closing twice is nothing.
 
         Raises:
             ExceptionGroup: of what kept sandboxes from sleeping; those run on until the next process takes them over.
         """
+        if self._is_closed:
+            return
+        self._is_closed = True
         if self._ticker is not None:
             self._ticker.cancel()
             with suppress(asyncio.CancelledError):

@@ -225,6 +225,10 @@ class Sandbox:
     async def _claim(self, spec: SandboxSpec, *, is_ephemeral: bool) -> None:
         if self.row.doing != Doing.WAIT_IN_POOL or self._guest is None:
             raise self._wrong_state("claimed")
+        try:
+            await self._guest.ping()
+        except (SandboxGoneError, TransportError) as error:
+            raise self._wrong_state("claimed") from error
         now_ms = self._services.clock.now_ms()
         note = Note(data={"boot": Boot.POOL})
         note.changes = {
