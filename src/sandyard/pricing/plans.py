@@ -92,9 +92,9 @@ def _reasons_against(card: Card, plan: Plan, parts: Parts, bill: Invoice, terms:
     variant = terms.variant
     if variant is not None and variant.plan is not None and plan.id != variant.plan:
         return [f"the variant '{variant.id}' belongs to another plan"]
-    if not plan.selectable:
-        return [plan.why_not or "it cannot be bought"]
     reasons = list(broken(plan.limits, parts, card.conventions.gb))
+    if not plan.selectable:
+        reasons.append(plan.why_not or "it cannot be bought")
     if not plan.suspend and any(usage.count("resumes") for _, usage in parts):
         reasons.append("sandboxes of this plan cannot be suspended")
     if plan.overage == "hard-cap":
