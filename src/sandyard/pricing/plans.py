@@ -121,9 +121,9 @@ def invoice(card: Card, plan: Plan, parts: Parts, terms: Terms) -> Invoice:
 def _total(plan: Plan, usage: Decimal, credit: Decimal) -> Decimal | None:
     if plan.fee is None:
         return None
-    if plan.fee_kind in {FeeKind.MINIMUM, FeeKind.DEPOSIT}:
-        return max(plan.fee, usage - credit)
-    return plan.fee + usage - credit
+    if plan.fee_kind is FeeKind.FEE:
+        return plan.fee + (usage - credit)
+    return max(plan.fee, usage - min(usage, plan.credit or ZERO))
 
 
 def _take(card: Card, lines: Sequence[Component], allowance: Allowance) -> list[Component]:
