@@ -216,7 +216,7 @@ def _snapshots(card: Card, workload: Workload, total: Decimal) -> Axis:
 
 
 def _caps(card: Card, workload: Workload) -> Axis:
-    """What the ceilings cost: the invoice, less the invoice if no plan had any."""
+    """What the ceilings cost: the invoice, less the invoice if no plan had any and all sold more of their meters."""
     free = card.model_copy(update={"plans": tuple(_uncapped(plan) for plan in card.plans)})
     bill, unbound = quote(card, workload, mode="invoice"), quote(free, workload, mode="invoice")
     if bill.total is None:
@@ -226,7 +226,7 @@ def _caps(card: Card, workload: Workload) -> Axis:
 
 
 def _uncapped(plan: Plan) -> Plan:
-    return plan.model_copy(update={"limits": type(plan.limits)()})
+    return plan.model_copy(update={"limits": type(plan.limits)(), "overage": "on-demand", "suspend": True})
 
 
 def _cap_uses(card: Card, workload: Workload, base: Quote) -> Iterator[CapUse]:

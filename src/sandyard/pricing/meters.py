@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import date
-from decimal import Decimal
+from decimal import ROUND_HALF_UP, Decimal
 from typing import TYPE_CHECKING
 
 from sandyard.catalog.measures import Gigabyte, PricingUnit, parse_unit
@@ -77,12 +77,30 @@ class Component:
 
     @property
     def working(self) -> str:
-        """The line as a sum a person can check."""
-        parts = " x ".join(_factor(value, unit) for value, unit in self.factors)
-        taken = f" - {plain(self.included)} included" if self.included else ""
-        quantity = f"{plain(self.quantity)} {self.unit}"
+        """The line as a sum a person can check, with all digits."""
+        return self.worked(None)
+
+    def worked(self, digits: int | None) -> str:
+        """The same, with so many decimals at most."""
+
+        def said(value: Decimal) -> str:
+            return plain(value if digits is None else shortened(value, digits))
+
+        parts = " x ".join(_factor(value, unit, said) for value, unit in self.factors)
+        taken = f" - {said(self.included)} included" if self.included else ""
+        times = " x " if self.unit[0].isdigit() else " "
+        quantity = f"{said(self.quantity)}{times}{self.unit}"
         left = f"{parts} = {quantity}" if parts else quantity
-        return f"{left}{taken} x {plain(self.price)} = {plain(self.amount)}"
+        return f"{left}{taken} x {plain(self.price)} = {said(self.amount)}"
+
+
+DIGITS = 9
+"""Decimals of a working that is shown to a person."""
+
+
+def shortened(value: Decimal, digits: int) -> Decimal:
+    """``value`` with so many decimals at most, for display only."""
+    return value.quantize(Decimal(1).scaleb(-digits), rounding=ROUND_HALF_UP)
 
 
 def plain(value: Decimal) -> str:
@@ -91,11 +109,11 @@ def plain(value: Decimal) -> str:
     return text.rstrip("0").rstrip(".") if "." in text else text
 
 
-def _factor(value: Decimal, unit: str) -> str:
+def _factor(value: Decimal, unit: str, said: Callable[[Decimal], str]) -> str:
     if unit == "s":
         hours = value / _HOUR_S
-        return f"{plain(hours)} h" if hours == hours.quantize(Decimal("0.000001")) else f"{plain(value)} s"
-    return f"{plain(value)} {unit}".rstrip()
+        return f"{plain(hours)} h" if hours == shortened(hours, 6) else f"{said(value)} s"
+    return f"{said(value)} {unit}".rstrip()
 
 
 @dataclass(frozen=True, slots=True)

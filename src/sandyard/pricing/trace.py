@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from decimal import Decimal
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any
 
 from sandyard.catalog.vocabulary import When
 from sandyard.pricing.errors import InvalidWorkloadError
@@ -448,7 +448,7 @@ def read_jsonl(lines: Iterable[str], *, image_gib: Decimal = Decimal(0)) -> Trac
     return _trace(records(), image_gib)
 
 
-def read_csv(file: TextIO, *, image_gib: Decimal = Decimal(0)) -> Trace:
+def read_csv(file: Iterable[str], *, image_gib: Decimal = Decimal(0)) -> Trace:
     """Read a CSV table whose header names fields; an empty cell is an absent one.
 
     Raises:
