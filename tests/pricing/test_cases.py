@@ -1,4 +1,4 @@
-"""Every case file: the written sums, worked out in fractions, are the engine's lines; the totals agree to their digits."""
+"""Every case file: the written sums, worked out in fractions, are the engine's lines; totals agree to their digits."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.pricing.written_sums import work_out
 
 from sandyard.catalog import Catalog
 from sandyard.catalog.yaml_text import read_yaml
 from sandyard.pricing import Quote, Workload, quote
+from tests.pricing.written_sums import work_out
 
 FOLDER = Path(__file__).parent.parent / "cases" / "pricing"
 TINY = Fraction(1, 10**35)

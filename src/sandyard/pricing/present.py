@@ -54,6 +54,7 @@ def quote_values(answer: Quote, card: Card) -> dict[str, Any]:
         "first_party": answer.is_first_party,
         "currency": answer.currency,
         "total": as_text(answer.total),
+        "gross": as_text(answer.gross),
         "known": as_text(answer.known),
         "reference": answer.reference,
         "ratio": as_text(answer.ratio),

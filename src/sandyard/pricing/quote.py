@@ -65,6 +65,9 @@ class Quote:
     evidence: EvidenceState
     currency: str
     total: Decimal | None = None
+    gross: Decimal | None = None
+    """The gross total, in both modes."""
+
     known: Decimal | None = None
     """Of an invoice whose fee is not published: what is known of it."""
 
@@ -85,7 +88,7 @@ class Quote:
     variant: str | None = None
     reference: str | None = None
     ratio: Decimal | None = None
-    """Total over the reference product's gross total for the same usage."""
+    """Gross total over the reference product's gross total for the same usage."""
 
 
 def quote(
@@ -185,10 +188,12 @@ def _gross(card: Card, parts: Parts, base: Quote, terms: Terms) -> Quote:
     lines, missing = components(card, parts, terms)
     if missing:
         return _unpriced(base, missing)
+    total = sum((line.amount for line in lines), ZERO)
     return replace(
         base,
         status=Status.PRICED,
-        total=sum((line.amount for line in lines), ZERO),
+        total=total,
+        gross=total,
         components=tuple(lines),
         assumptions=tuple(_assumptions(card, parts, lines, None)),
         is_first_party=_first_party(card, lines),
@@ -196,8 +201,9 @@ def _gross(card: Card, parts: Parts, base: Quote, terms: Terms) -> Quote:
 
 
 def _invoiced(card: Card, parts: Parts, base: Quote, terms: Terms, plan: Plan | None) -> Quote:
+    gross = _gross(card, parts, base, terms)
+    base = replace(base, gross=gross.total)
     if not card.plans:
-        gross = _gross(card, parts, base, terms)
         return replace(gross, assumptions=("no plan is published: the invoice is the gross usage", *gross.assumptions))
     choice = choose_plan(card, parts, terms) if plan is None else PlanChoice(invoice(card, plan, parts, terms), ())
     if choice.invoice is None:
@@ -312,16 +318,16 @@ def quote_all(
     reference = next((card for card in cards if card.id == REFERENCE), None)
     if reference is None:
         return quotes
-    gross = _any_quote(reference, workload, "gross", on, None).total
-    return [with_ratio(answer, REFERENCE, gross) for answer in quotes]
+    base = _any_quote(reference, workload, "gross", on, None)
+    return [_with_ratio(answer, base) for answer in quotes]
 
 
-def with_ratio(answer: Quote, reference: str, gross: Decimal | None) -> Quote:
-    """``answer`` with its total over ``gross``; without one where either is missing or nothing."""
-    if answer.total is None or not gross:
+def _with_ratio(answer: Quote, reference: Quote) -> Quote:
+    """``answer`` with the ratio of the gross totals; without one where either is missing, nothing, or other money."""
+    if answer.gross is None or not reference.gross or answer.currency != reference.currency:
         return answer
     with localcontext(prec=PRECISION):
-        return replace(answer, reference=reference, ratio=answer.total / gross)
+        return replace(answer, reference=reference.product, ratio=answer.gross / reference.gross)
 
 
 def _any_quote(card: Card, work: Workload | Trace, mode: Mode, on: date | None, variant: str | None) -> Quote:
