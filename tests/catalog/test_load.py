@@ -85,7 +85,7 @@ def test_a_good_card_is_read_to_the_last_digit() -> None:
         ("url: https://acme.example/pricing", "url: acme.example", [(23, "string-pattern-mismatch")]),
         ("read: page\n    read_on: 2026-01-01", "read: transcript", [(22, "source")]),
         ("kind: shapes", "kind: clouds", [(7, "not-a-choice")]),
-        ("id: acme\n", "id: &anchor acme\n", [(1, "anchor")]),
+        ("id: acme\nname: Acme\n", "id: &same acme\nname: *same\n", [(1, "anchor")]),
         ("name: Acme\n", "name: [unclosed\n", [(3, "not-yaml")]),
     ],
 )  # fmt: skip

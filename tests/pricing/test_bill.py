@@ -60,4 +60,4 @@ def test_the_floor_comes_before_the_increment() -> None:
 )
 def test_what_cannot_be_meant_is_refused(name: str, value: Decimal, said: str) -> None:
     with pytest.raises(InvalidWorkloadError, match=said):
-        replace(INPUTS, **{name: value})
+        replace(INPUTS, **{name: value})  # type: ignore[arg-type]

@@ -21,7 +21,7 @@ TINY = Fraction(1, 10**35)
 
 
 def _cases() -> list[Any]:
-    found = []
+    found: list[Any] = []
     for path in sorted(FOLDER.glob("*.yaml")):
         document = read_yaml(path.read_text(encoding="utf-8"), path.name)
         assert not document.findings, document.findings

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 from dataclasses import replace
 from decimal import Decimal
+from typing import Any
 
 import pytest
 
@@ -15,11 +16,11 @@ from tests.pricing.near import is_near
 
 US = 1_000_000
 GIB = 2**30
-MICRO = {"vcpu": Decimal(4), "memory_gib": Decimal(8), "disk_gib": Decimal(10)}
-SMALL = {"vcpu": Decimal("0.25"), "memory_gib": Decimal("0.5"), "disk_gib": Decimal(5)}
+MICRO: dict[str, Any] = {"vcpu": Decimal(4), "memory_gib": Decimal(8), "disk_gib": Decimal(10)}
+SMALL: dict[str, Any] = {"vcpu": Decimal("0.25"), "memory_gib": Decimal("0.5"), "disk_gib": Decimal(5)}
 
 
-def _runs(number: int, seconds: int, size: dict[str, Decimal], **more: int) -> list[Run]:
+def _runs(number: int, seconds: int, size: dict[str, Any], **more: Any) -> list[Run]:
     return [
         Run(sandbox=f"s{index}", start_us=index * 86400 * US, end_us=(index * 86400 + seconds) * US, **size, **more)
         for index in range(number)
