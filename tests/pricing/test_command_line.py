@@ -6,8 +6,8 @@ import csv
 import io
 import json
 import re
-from importlib.resources import files
 from decimal import Decimal
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
