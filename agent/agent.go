@@ -46,6 +46,7 @@ func newAgent(in, out *os.File) (*agent, error) {
 		return nil, pathError("open", "/dev/null", err)
 	}
 	a := &agent{in: &hostPipe{File: in}, out: o, reaper: newReaper(), null: null, streams: map[uint32]*stream{}}
+	a.users.passwdPath, a.users.groupPath = "/etc/passwd", "/etc/group"
 	a.machine.bootID = newBootID()
 	a.decoder.source = a.in
 	a.commands.init()
@@ -74,6 +75,7 @@ func (a *agent) serve() error {
 			a.frames.Add(1)
 			scanning, err = a.handle(f)
 		case errors.Is(err, errSync):
+			a.out.halt(nil)
 			scanning = true
 			continue
 		case errors.Is(err, os.ErrDeadlineExceeded):
@@ -228,27 +230,30 @@ func (a *agent) remove(s *stream) {
 
 // start runs one request. Those that can wait for anything get a goroutine of their own.
 func (a *agent) start(s *stream, r *request) (scan bool) {
-	if r.Op == "prepare_checkpoint" {
+	run, known := operations[r.Op]
+	switch {
+	case r.Op == "prepare_checkpoint":
 		a.out.finish(s, appendFrame(nil, frameClose, s.id, answer(struct{}{})))
 		s.end()
 		return true
-	}
-	run, known := operations[r.Op]
-	if !known {
-		s.fail(&failure{"unknown-op", "this agent does not know the op " + strconv.Quote(r.Op)})
-		return false
-	}
-	go func() {
-		if err := run(a, s, r); err != nil {
+	case r.Op == "exec":
+		if err := a.exec(s, r); err != nil {
 			s.fail(err)
 		}
-	}()
+	case !known:
+		s.fail(&failure{"unknown-op", "this agent does not know the op " + strconv.Quote(r.Op)})
+	default:
+		go func() {
+			if err := run(a, s, r); err != nil {
+				s.fail(err)
+			}
+		}()
+	}
 	return false
 }
 
-// operations are the requests; each closes its stream itself, or returns the error that it is closed with.
+// operations are the other requests; each closes its stream itself, or returns the error that it is closed with.
 var operations = map[string]func(a *agent, s *stream, r *request) error{
-	"exec":          (*agent).exec,
 	"attach":        (*agent).attach,
 	"signal":        (*agent).signal,
 	"resize":        (*agent).resize,

@@ -39,7 +39,7 @@ func (r *commands) remove(c *command) {
 func (r *commands) ended(c *command) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if !c.detached {
+	if !c.detached.Load() {
 		delete(r.byID, c.id)
 		return
 	}
@@ -50,13 +50,18 @@ func (r *commands) ended(c *command) {
 	}
 }
 
+// find waits until the command has been started, or could not be.
 func (r *commands) find(id string) (*command, error) {
 	r.mu.Lock()
-	defer r.mu.Unlock()
-	if c, ok := r.byID[id]; ok {
-		return c, nil
+	c, known := r.byID[id]
+	r.mu.Unlock()
+	if known {
+		<-c.settled
 	}
-	return nil, &failure{"exec-not-found", "no command has the id " + strconv.Quote(id)}
+	if !known || !c.wasStarted() {
+		return nil, &failure{"exec-not-found", "no command has the id " + strconv.Quote(id)}
+	}
+	return c, nil
 }
 
 func (r *commands) all() []*command {
@@ -81,9 +86,7 @@ func (r *commands) running() []*command {
 // detachAll lets every command go on without the stream that started it.
 func (r *commands) detachAll() {
 	for _, c := range r.all() {
-		c.mu.Lock()
-		c.detached = true
-		c.mu.Unlock()
+		c.detached.Store(true)
 	}
 }
 
@@ -96,11 +99,8 @@ func (a *agent) signal(s *stream, r *request) error {
 	if r.Signal < 1 || r.Signal > 64 {
 		return badRequest("signals are numbered from 1 to 64")
 	}
-	target := -c.pid
-	if r.Group != nil && !*r.Group {
-		target = c.pid
-	}
-	if !a.reaper.ifAlive(c.pid, func() { err = syscall.Kill(target, syscall.Signal(r.Signal)) }) {
+	alive, err := c.signal(syscall.Signal(r.Signal), r.Group == nil || *r.Group)
+	if !alive {
 		return &failure{"exec-not-found", "the command has ended"}
 	}
 	if err != nil {
@@ -121,9 +121,7 @@ type processEntry struct {
 func (a *agent) processes(s *stream, _ *request) error {
 	list := []processEntry{}
 	for _, c := range a.commands.running() {
-		c.mu.Lock()
-		list = append(list, processEntry{c.id, c.pid, c.argv, c.detached, c.started.UnixMilli()})
-		c.mu.Unlock()
+		list = append(list, processEntry{c.id, c.pid, c.argv, c.detached.Load(), c.started.UnixMilli()})
 	}
 	s.close(map[string]any{"processes": list})
 	return nil

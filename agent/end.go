@@ -30,7 +30,7 @@ func (a *agent) signalEverything(signal syscall.Signal) {
 		return
 	}
 	for _, c := range a.commands.running() {
-		a.reaper.ifAlive(c.pid, func() { _ = syscall.Kill(-c.pid, signal) })
+		_, _ = c.signal(signal, true)
 	}
 	for _, pid := range children() {
 		_ = syscall.Kill(pid, signal)

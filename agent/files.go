@@ -244,6 +244,9 @@ func (a *agent) removeFile(s *stream, r *request) error {
 	if err != nil {
 		return err
 	}
+	if filepath.Clean(path) == "/" {
+		return badRequest("the root directory cannot be removed")
+	}
 	var st syscall.Stat_t
 	if err := syscall.Lstat(path, &st); err != nil {
 		return pathError("remove", path, err)

@@ -122,7 +122,7 @@ func (d *decoder) next() (frame, error) {
 	header := d.buffer[d.start:d.end]
 	length := int(binary.BigEndian.Uint32(header))
 	kind := frameType(header[8])
-	if header[0] == syncMarker[0] {
+	if bytes.HasPrefix(header, syncMarker[:headerSize]) {
 		return frame{}, errSync
 	}
 	if length > maxPayload || kind < frameOpen || kind > framePong {

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"io"
 	"os"
-	"path"
 	"strings"
 	"syscall"
 	"time"
@@ -19,8 +18,9 @@ const maxDirectories = 1 << 20
 type extractor struct {
 	root        *os.Root
 	owner       *account // nil: as the archive says
-	files       int64
-	bytes       int64
+	stopped     func() bool
+	files       int64 // regular ones
+	bytes       int64 // their content
 	buffer      []byte
 	parent      string        // the directory made last
 	directories []*tar.Header // their modes and times come last: what is written into them would change both
@@ -32,7 +32,7 @@ func (a *agent) tarIn(s *stream, r *request) error {
 	if err != nil {
 		return err
 	}
-	e := &extractor{buffer: make([]byte, 128<<10)}
+	e := &extractor{buffer: make([]byte, 128<<10), stopped: s.gone.Load}
 	if r.User != "" {
 		if e.owner, err = a.users.lookup(r.User); err != nil {
 			return err
@@ -110,7 +110,6 @@ func (e *extractor) add(h *tar.Header, content io.Reader) error {
 	if err := e.makeRoom(name); err != nil {
 		return err
 	}
-	e.files++
 	switch h.Typeflag {
 	case tar.TypeReg, tar.TypeRegA, tar.TypeGNUSparse, tar.TypeCont:
 		return e.addFile(name, h, content)
@@ -121,7 +120,6 @@ func (e *extractor) add(h *tar.Header, content io.Reader) error {
 	case tar.TypeFifo:
 		return e.addFifo(name, h)
 	case tar.TypeXGlobalHeader:
-		e.files--
 		return nil
 	}
 	return unsafePath(h, "is a device, or of a kind that cannot be unpacked")
@@ -129,7 +127,7 @@ func (e *extractor) add(h *tar.Header, content io.Reader) error {
 
 // makeRoom makes the directories above name, and removes what has the name now: it must not be written through.
 func (e *extractor) makeRoom(name string) error {
-	if err := e.makeDirectories(path.Dir(name)); err != nil {
+	if err := e.makeDirectories(above(name)); err != nil {
 		return err
 	}
 	info, err := e.root.Lstat(name)
@@ -172,6 +170,14 @@ func (e *extractor) makeDirectories(name string) error {
 	return err
 }
 
+// above is the directory that name is in, with links and .. in it left to the kernel.
+func above(name string) string {
+	if i := strings.LastIndexByte(name, '/'); i > 0 {
+		return name[:i]
+	}
+	return "."
+}
+
 func (e *extractor) addDirectory(name string, h *tar.Header) error {
 	if len(e.directories) == maxDirectories {
 		return &failure{"bad-archive", "it has more than a million directories"}
@@ -188,12 +194,28 @@ func (e *extractor) addFile(name string, h *tar.Header, content io.Reader) error
 	if err != nil {
 		return err
 	}
-	n, err := io.CopyBuffer(struct{ io.Writer }{file}, content, e.buffer)
-	e.bytes += n
+	e.files++
+	_, err = io.CopyBuffer(struct{ io.Writer }{file}, &counted{content, e}, e.buffer)
 	if err == nil {
 		err = e.setAttributes(file, h)
 	}
 	return errors.Join(err, file.Close())
+}
+
+// counted counts content while it is read, and ends when nobody wants it any more: a few bytes of a sparse file can stand for
+// more zeros than any disk holds.
+type counted struct {
+	content io.Reader
+	e       *extractor
+}
+
+func (c *counted) Read(p []byte) (int, error) {
+	if c.e.stopped() {
+		return 0, errGone
+	}
+	n, err := c.content.Read(p)
+	c.e.bytes += int64(n)
+	return n, err
 }
 
 func (e *extractor) addSymlink(name string, h *tar.Header) error {
@@ -213,12 +235,12 @@ func (e *extractor) addHardLink(name string, h *tar.Header) error {
 
 // addFifo goes through the parent's descriptor, since os.Root has no way to make one.
 func (e *extractor) addFifo(name string, h *tar.Header) error {
-	parent, err := e.root.Open(path.Dir(name))
+	parent, err := e.root.Open(above(name))
 	if err != nil {
 		return err
 	}
 	defer parent.Close()
-	if err := syscall.Mknodat(int(parent.Fd()), path.Base(name), syscall.S_IFIFO|uint32(h.Mode&0o777), 0); err != nil {
+	if err := syscall.Mknodat(int(parent.Fd()), name[strings.LastIndexByte(name, '/')+1:], syscall.S_IFIFO|uint32(h.Mode&0o777), 0); err != nil {
 		return pathError("mknod", name, err)
 	}
 	uid, gid := e.ownerOf(h)
@@ -256,7 +278,8 @@ func allowed(err error) error {
 func setTime(fd int, mtime time.Time) error {
 	stamp := syscall.NsecToTimespec(mtime.UnixNano())
 	times := [2]syscall.Timespec{stamp, stamp}
-	if _, _, errno := syscall.Syscall6(syscall.SYS_UTIMENSAT, uintptr(fd), 0, uintptr(unsafe.Pointer(&times)), 0, 0, 0); errno != 0 {
+	_, _, errno := syscall.Syscall6(syscall.SYS_UTIMENSAT, uintptr(fd), 0, uintptr(unsafe.Pointer(&times)), 0, 0, 0)
+	if errno != 0 {
 		return errno
 	}
 	return nil

@@ -21,6 +21,9 @@ type account struct {
 
 // userDatabase answers from the image's own /etc/passwd and /etc/group. It remembers answers until a file changes.
 type userDatabase struct {
+	passwdPath string
+	groupPath  string
+
 	mu     sync.Mutex
 	passwd fileStamp
 	group  fileStamp
@@ -33,11 +36,7 @@ type fileStamp struct {
 	mtime, ctime syscall.Timespec
 }
 
-const (
-	passwdPath = "/etc/passwd"
-	groupPath  = "/etc/group"
-	knownUsers = 64
-)
+const knownUsers = 64
 
 func stampOf(path string) fileStamp {
 	var st syscall.Stat_t
@@ -51,14 +50,14 @@ func stampOf(path string) fileStamp {
 func (d *userDatabase) lookup(spec string) (*account, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	passwd, group := stampOf(passwdPath), stampOf(groupPath)
+	passwd, group := stampOf(d.passwdPath), stampOf(d.groupPath)
 	if d.known == nil || d.passwd != passwd || d.group != group || len(d.known) >= knownUsers {
 		d.passwd, d.group, d.known = passwd, group, map[string]*account{}
 	}
 	if found, ok := d.known[spec]; ok {
 		return found, nil
 	}
-	found, err := findAccount(spec)
+	found, err := d.find(spec)
 	if err != nil {
 		return nil, err
 	}
@@ -66,28 +65,28 @@ func (d *userDatabase) lookup(spec string) (*account, error) {
 	return found, nil
 }
 
-func findAccount(spec string) (*account, error) {
+func (d *userDatabase) find(spec string) (*account, error) {
 	if spec == "" {
 		spec = "0"
 	}
 	user, group, hasGroup := strings.Cut(spec, ":")
-	a, err := findUser(user)
+	a, err := d.findUser(user)
 	if err != nil {
 		return nil, err
 	}
 	if !hasGroup {
-		a.groups = supplementaryGroups(a.name, a.gid)
+		a.groups = d.supplementaryGroups(a.name, a.gid)
 		return a, nil
 	}
-	a.gid, err = findGroup(group)
+	a.gid, err = d.findGroup(group)
 	return a, err
 }
 
 // findUser looks a user up by name and then by number; a number needs no entry.
-func findUser(user string) (*account, error) {
+func (d *userDatabase) findUser(user string) (*account, error) {
 	var found *account
 	number, isNumber := parseID(user)
-	eachLine(passwdPath, 7, func(fields []string) bool {
+	eachLine(d.passwdPath, 7, func(fields []string) bool {
 		uid, uidOK := parseID(fields[2])
 		gid, gidOK := parseID(fields[3])
 		byName := fields[0] == user
@@ -111,9 +110,9 @@ func findUser(user string) (*account, error) {
 	return nil, &failure{"user-not-found", "the sandbox has no user " + strconv.Quote(user)}
 }
 
-func findGroup(group string) (uint32, error) {
+func (d *userDatabase) findGroup(group string) (uint32, error) {
 	number, found := parseID(group)
-	eachLine(groupPath, 4, func(fields []string) bool {
+	eachLine(d.groupPath, 4, func(fields []string) bool {
 		if gid, ok := parseID(fields[2]); ok && fields[0] == group {
 			number, found = gid, true
 			return false
@@ -126,12 +125,12 @@ func findGroup(group string) (uint32, error) {
 	return number, nil
 }
 
-func supplementaryGroups(name string, primary uint32) []uint32 {
+func (d *userDatabase) supplementaryGroups(name string, primary uint32) []uint32 {
 	var groups []uint32
 	if name == "" {
 		return groups
 	}
-	eachLine(groupPath, 4, func(fields []string) bool {
+	eachLine(d.groupPath, 4, func(fields []string) bool {
 		gid, ok := parseID(fields[2])
 		if ok && gid != primary && slices.Contains(strings.Split(fields[3], ","), name) {
 			groups = append(groups, gid)

@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"io"
+	"os"
 	"strings"
 	"syscall"
 )
@@ -70,10 +71,20 @@ func beginUpload(path string, r *request, owner *account) (*upload, error) {
 		}
 	}
 	u, err := beginTemporary(target, r.mode(mode), owner)
-	if err != nil && exists && !errors.Is(err, syscall.ENOSPC) {
-		return beginInPlace(target) // a file system without new files, like /proc
+	if exists && cannotCreate(err) {
+		return beginInPlace(target)
 	}
 	return u, err
+}
+
+// cannotCreate says whether a directory takes no new file, as those of /proc and some mounts; what is in it may be written.
+func cannotCreate(err error) bool {
+	for _, errno := range []syscall.Errno{syscall.EACCES, syscall.EPERM, syscall.ENOENT, syscall.EINVAL, syscall.EOPNOTSUPP} {
+		if errors.Is(err, errno) {
+			return true
+		}
+	}
+	return false
 }
 
 // followLinks returns the path of what path stands for; it need not exist yet.
@@ -158,10 +169,32 @@ func (u *upload) commit() error {
 	if u.path == u.target {
 		return nil
 	}
-	if err := syscall.Rename(u.path, u.target); err != nil {
+	err := syscall.Rename(u.path, u.target)
+	if errors.Is(err, syscall.EBUSY) { // a file that is a mount of its own
+		err = u.copyOver()
+	}
+	if err != nil {
 		return pathError("write", u.target, err)
 	}
 	return nil
+}
+
+// copyOver writes the complete file into what cannot be replaced.
+func (u *upload) copyOver() error {
+	content, err := os.Open(u.path)
+	if err != nil {
+		return err
+	}
+	defer content.Close()
+	target, err := os.OpenFile(u.target, os.O_WRONLY|os.O_TRUNC, 0)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(target, content)
+	if err := errors.Join(err, target.Close()); err != nil {
+		return err
+	}
+	return os.Remove(u.path)
 }
 
 // discard removes what was written of a file that will not be complete.

@@ -25,8 +25,8 @@ GIB_PIECE = bytes(256 * 1024)
 _FILL = (
     "import os,sys,time\n"
     "block = os.urandom(1 << 20)\n"
-    "held = bytearray(block * {mib})\n"
-    "for at in range(0, len(held), 4096): held[at] = at % 251\n"
+    "held = [bytearray(block) for _ in range({mib})]\n"
+    "for number, part in enumerate(held): part[:8] = number.to_bytes(8, 'big')\n"
     "open('/full', 'w').close()\n"
     "time.sleep(100000)\n"
 )
@@ -218,7 +218,7 @@ async def pauses(bench: Bench) -> list[Figure]:
             async with sandbox.awake() as guest:
                 await guest.ping()
             watch.add("ours", (time.perf_counter() - began) * 1000)
-            watch.call("raw", lambda: [raw.verb(verb) for verb in ("pause", "resume")])
+            watch.call("raw", raw.pause_and_resume)
         raw.remove()
     ours = watch.median("ours")
     what = "pause, resume and an answer"

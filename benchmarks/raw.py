@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import IO
 
 from sandyard.drivers import MachineSpec, fifo
-from sandyard.drivers.gvisor import Gvisor, oci_config
+from sandyard.drivers.gvisor import Gvisor
+from sandyard.drivers.oci import oci_config
 from sandyard.frames import Scanner, encode_hello
 
 _ANSWER_S = 60
@@ -45,6 +46,11 @@ class RawSandbox:
     def exec(self, *argv: str) -> None:
         """``runsc exec``."""
         self.verb("exec", then=argv)
+
+    def pause_and_resume(self) -> None:
+        """``runsc pause``, ``runsc resume``."""
+        self.verb("pause")
+        self.verb("resume")
 
     def pour_in(self, size: int) -> None:
         """Send that many bytes into a file, through ``runsc exec``."""

@@ -229,3 +229,22 @@ def test_without_root_it_says_which_command_to_run(path: Path, tmp_path: Path) -
     done = subprocess.run(argv, env={"PATH": str(path)}, capture_output=True, text=True, check=False)
     assert done.returncode == 1
     assert f"sudo {scripts}/packages.sh" in done.stderr
+
+
+def test_a_lock_that_lacks_what_the_project_asks_for_is_noticed(tmp_path: Path) -> None:
+    (tmp_path / "scripts").mkdir()
+    shutil.copy(SCRIPTS / "check_lock.py", tmp_path / "scripts")
+    for name in ("pyproject.toml", "requirements.lock"):
+        shutil.copy(SCRIPTS.parent / name, tmp_path)
+
+    def check() -> subprocess.CompletedProcess[str]:
+        argv = [sys.executable, str(tmp_path / "scripts/check_lock.py")]
+        return subprocess.run(argv, capture_output=True, text=True, check=False)
+
+    assert check().returncode == 0
+    project = tmp_path / "pyproject.toml"
+    good = project.read_text()
+    for changed in ("never-locked>=1", "pydantic>=999"):
+        project.write_text(good.replace('dependencies = ["pydantic', f'dependencies = ["{changed}", "pydantic', 1))
+        assert check().returncode == 1
+        assert changed in check().stderr

@@ -68,6 +68,11 @@ class Frame(NamedTuple):
 class Channel(Protocol):
     """A full-duplex byte stream to an agent; what a driver gives and the guest protocol takes."""
 
+    @property
+    def is_interrupted(self) -> bool:
+        """Whether the agent was told (SIGUSR1) to forget the frame that it is in: it will say that it awaits a HELLO."""
+        ...
+
     async def read(self) -> bytes:
         """Return the next bytes that arrived, at most 1 MiB; ``b""`` once the other side is gone for good."""
         ...

@@ -1,10 +1,11 @@
-"""The command line as its users run it: a real process, real sandboxes under runsc, a state directory of the test's own."""
+"""The command line as its users run it: a real process and real sandboxes, on a state directory of the test's own."""
 
 from __future__ import annotations
 
 import os
 import shutil
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
@@ -93,8 +94,6 @@ def leftovers(state_dir: Path) -> list[str]:
 def _leftovers(state_dir: Path) -> list[str]:
     if not (state_dir / "state.db").exists():
         return []
-    import sqlite3
-
     with sqlite3.connect(state_dir / "state.db") as connection:
         ids = [row[0] for row in connection.execute("SELECT id FROM sandboxes")]
     connection.close()

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import pty
 import re
 import select
 import signal
+import struct
+import subprocess
+import termios
 import time
 
 import pytest
@@ -74,10 +78,17 @@ def test_timeout_ends_the_whole_group_with_124(cli: Cli) -> None:
     assert time.monotonic() - began < 60
 
 
-def test_a_sandbox_killed_for_memory_exits_137_and_says_why(cli: Cli) -> None:
-    done = cli("run", "--memory", "128m", "--", "python3", "-c", "x = bytearray(10**9); print(len(x))")
+@pytest.mark.parametrize(
+    ("limit_mib", "grow"),
+    [
+        (128, "x = bytearray(10**9)"),  # the sandbox kernel is the biggest process: all of it dies
+        (768, "x = b'x' * 2**29; y = bytearray(x)"),  # the process is: it dies alone
+    ],
+)
+def test_what_is_killed_for_memory_exits_137_and_says_why(cli: Cli, limit_mib, grow) -> None:
+    done = cli("run", "--memory", f"{limit_mib}m", "--", "python3", "-c", f"{grow}; print('not reached')")
     assert (done.returncode, done.stdout) == (137, b"")
-    assert b"limit of 128 MiB" in done.stderr
+    assert f"limit of {limit_mib} MiB".encode() in done.stderr
     assert b"out-of-memory" in done.stderr
 
 
@@ -167,14 +178,8 @@ def test_a_one_off_whose_client_is_killed_is_gone_with_the_next_command(cli: Cli
 def test_a_terminal_has_a_size_and_passes_keys_and_exit_code(cli: Cli) -> None:
     master, slave = pty.openpty()
     os.set_blocking(master, False)
-    import fcntl
-    import struct
-    import termios
-
     fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 33, 111, 0, 0))
     argv, env = cli.command("run", "-i", "-t", "--", "sh", "-c", "stty size; read line; echo got $line; exit 7")
-    import subprocess
-
     process = subprocess.Popen(argv, env=env, stdin=slave, stdout=slave, stderr=slave, start_new_session=True)
     os.close(slave)
     seen = _read_until(master, b"33 111")

@@ -220,14 +220,16 @@ class Shim:
 
 
 @pytest.fixture
-def shim(tmp_path: Path) -> Shim:
-    """Before ``umoci``, so that a pull can be stopped when everything is downloaded and nothing unpacked."""
+def shim(tmp_path: Path, request: pytest.FixtureRequest) -> Shim:
+    """Before ``umoci``: a pull stops when all is downloaded and nothing unpacked. Or before ``skopeo copy``."""
+    program = getattr(request, "param", "umoci")
     folder = tmp_path / "shim"
     (folder / "bin").mkdir(parents=True)
-    program = folder / "bin" / "umoci"
-    real = shutil.which("umoci")
-    program.write_text(
+    script = folder / "bin" / program
+    real = shutil.which(program)
+    script.write_text(
         f"""#!/bin/sh
+case "$*" in *inspect*) exec {real} "$@" ;; esac
 mkdir rootfs && echo half > rootfs/half
 touch {folder}/$$
 while [ ! -e {folder}/go ]; do sleep 0.02; done
@@ -235,7 +237,7 @@ rm -r rootfs
 exec {real} "$@"
 """
     )
-    program.chmod(0o755)
+    script.chmod(0o755)
     return Shim(folder)
 
 

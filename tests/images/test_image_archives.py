@@ -116,6 +116,22 @@ async def test_a_damaged_docker_archive(store: ImageStore, layout: Layout, small
     assert list(store.list()) == []
 
 
+async def test_layers_that_the_installed_umoci_cannot_read(store: ImageStore, tree: Path, tmp_path: Path) -> None:
+    file = tmp_path / "archive.tar"
+    plain = Layout(tmp_path / "plain")
+    plain.add("x", tree)
+    run("skopeo", "copy", "--quiet", f"oci:{plain.path}:x", f"docker-archive:{file}")
+    packed = tmp_path / "zstd"
+    run("skopeo", "copy", "--quiet", "--dest-compress-format", "zstd", f"docker-archive:{file}", f"oci:{packed}:x")
+    can_read = run("umoci", "--version").decode().split()[2] >= "0.5"
+    if can_read:
+        assert ((await store.pull(f"oci:{packed}:x")).rootfs / "etc/motd").read_bytes() == b"hello\n"
+        return
+    with pytest.raises(ImageError, match="umoci cannot read") as caught:
+        await store.pull(f"oci:{packed}:x")
+    assert caught.value.code == "image-unsupported"
+
+
 @pytest.mark.parametrize("packed", [False, True])
 async def test_a_truncated_root_file_system(store: ImageStore, tmp_path: Path, packed: bool) -> None:
     tar = make_tar(tmp_path / "x.tar", *(entry(f"usr/{i}", os.urandom(1000)) for i in range(100)))

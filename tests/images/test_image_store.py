@@ -19,6 +19,7 @@ from sandyard.errors import (
     RegistryUnreachableError,
 )
 from sandyard.images import ImageConfig, ImageStore
+from sandyard.images.locks import whole_folder
 from sandyard.images.references import parse
 from sandyard.images.skopeo import Skopeo
 
@@ -409,6 +410,7 @@ async def test_two_processes_unpack_one_image_once(
     assert names_below(store.get(small).rootfs) == {"etc", "etc/motd"}
 
 
+@pytest.mark.parametrize("shim", ["skopeo", "umoci"], indirect=True)
 async def test_a_pull_killed_in_the_middle_leaves_nothing_that_counts(
     store: ImageStore, registry: Registry, layout: Layout, small: str, root: Path, shim: Shim
 ) -> None:
@@ -421,7 +423,7 @@ async def test_a_pull_killed_in_the_middle_leaves_nothing_that_counts(
     assert half.exists(), "it is being worked on"
     puller.kill()
     puller.communicate()
-    until(lambda: not is_alive(unpacker), "the unpacking ended with its caller")
+    until(lambda: not is_alive(unpacker), "the program ended with its caller")
     assert list(store.list()) == []
     with pytest.raises(ImageNotFoundError):
         store.get(small)
@@ -438,7 +440,7 @@ async def test_a_cancelled_pull_stops_its_programs_and_cleans_up(
 ) -> None:
     monkeypatch.setenv("PATH", shim.path)
     task = asyncio.ensure_future(store.pull(f"oci:{layout.path}:small"))
-    while not shim.waits():  # noqa: ASYNC110 - another process sets it
+    while not shim.waits():
         await asyncio.sleep(0.02)
     (unpacker,) = shim.waits()
     task.cancel()
@@ -487,6 +489,12 @@ async def test_prune_removes_what_nobody_needs(
     assert (await store.resolve(f"{registry.host}/small:1")).digest == small, "it is only a pull away"
 
 
+async def test_what_fails_under_a_pin_fails_as_itself(store: ImageStore, layout: Layout, small: str) -> None:
+    await store.pull(f"oci:{layout.path}:small")
+    with pytest.raises(FileNotFoundError), store.pin(small) as image:
+        (image.rootfs / "none").read_bytes()
+
+
 async def test_prune_leaves_the_layers_of_a_running_pull(
     store: ImageStore, registry: Registry, layout: Layout, small: str, root: Path, shim: Shim
 ) -> None:
@@ -497,6 +505,19 @@ async def test_prune_leaves_the_layers_of_a_running_pull(
     shim.go()
     stdout, stderr = await asyncio.to_thread(puller.communicate)
     assert stdout.decode().strip() == small, stderr
+
+
+async def test_a_pull_waits_while_layers_are_swept(
+    store: ImageStore, registry: Registry, layout: Layout, small: str, root: Path
+) -> None:
+    name = registry.push(layout, "small", "small:1")
+    await store.prune()
+    with whole_folder(root / "blobs") as is_held:
+        assert is_held
+        pulling = asyncio.ensure_future(store.pull(name))
+        await asyncio.wait([pulling], timeout=1)
+        assert not pulling.done()
+    assert (await pulling).digest == small
 
 
 async def test_a_store_that_was_never_used_is_empty(store: ImageStore, root: Path) -> None:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sqlite3
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -122,10 +124,10 @@ async def die_in(runtime: Runtime, sandbox: Sandbox, moment: str, snapshot_id: s
     task = asyncio.create_task(doings[moment]())
     await stuck.wait()
 
-    async def dead(*_args: object) -> None:
+    async def dead(*_args: Any) -> None:
         raise ConnectionError("the dead write nothing")
 
-    runtime._services.store.update_sandbox = dead  # type: ignore[method-assign]
+    runtime._services.store.update_sandbox = dead  # type: ignore[method-assign,assignment]
     task.cancel()
     await crash(runtime)
 
@@ -199,8 +201,6 @@ async def test_a_process_that_starts_leaves_living_neighbours_alone(open_runtime
 async def test_state_of_a_newer_version_is_refused(open_runtime, tmp_path: Path) -> None:
     runtime = await open_runtime()
     await runtime.close()
-    import sqlite3
-
     with sqlite3.connect(tmp_path / "state" / "state.db") as connection:
         connection.execute("UPDATE alembic_version SET version_num = '9999'")
     connection.close()

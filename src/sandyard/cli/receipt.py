@@ -33,7 +33,7 @@ def usage_lines(usage: Usage) -> list[tuple[str, str]]:
         ("asleep", f"{usage.asleep_ms / 1000:.2f} s"),
         ("cpu", f"{usage.cpu_us // 1000} CPU-ms, the sandbox's own start included"),
         ("memory", f"peak {usage.memory_peak_bytes / MIB:.0f} MiB"),
-        ("", f"{usage.memory_held_gib_hours:.6f} GiB-hours held, {usage.memory_observed_gib_hours:.6f} observed"),
+        ("", f"{usage.memory_held_gib_hours:.9f} GiB-hours held, {usage.memory_observed_gib_hours:.9f} observed"),
         ("disk", f"{format_bytes(usage.disk_bytes)} written, {format_bytes(usage.checkpoint_bytes)} asleep"),
         ("snapshots", format_bytes(usage.snapshot_bytes)),
     ]

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from sandyard.cli import terminal
-from sandyard.cli.exits import TIMED_OUT, exit_code
+from sandyard.cli.command import run_command
 from sandyard.cli.options import (
     Env,
     Interactive,
@@ -28,7 +28,7 @@ from sandyard.cli.receipt import print_receipt
 from sandyard.cli.session import open_runtime, perform, say
 from sandyard.errors import InvalidRequestError
 from sandyard.images import ImageConfig
-from sandyard.runtime import Command, Sandbox, SandboxSpec
+from sandyard.runtime import Command, SandboxSpec
 
 
 def run(
@@ -84,7 +84,7 @@ def run(
                 timeout_s=timeout_s,
             )
             try:
-                code = await _run(sandbox, command)
+                code = await run_command(sandbox, command)
             finally:
                 if not keep:
                     await sandbox.delete("its command ended")
@@ -98,15 +98,6 @@ def run(
             return code
 
     perform(go)
-
-
-async def _run(sandbox: Sandbox, command: Command) -> int:
-    async with sandbox.exec(command) as process:
-        result = await terminal.connect(process, stdin=command.stdin, pty=command.pty is not None)
-    if result.timed_out:
-        say(f"the command was killed: it had not ended after {command.timeout_s:g} s")
-        return TIMED_OUT
-    return exit_code(result)
 
 
 def _argv(words: list[str], entrypoint: str | None, config: ImageConfig) -> list[str]:

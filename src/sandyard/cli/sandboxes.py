@@ -13,9 +13,9 @@ from rich.console import Console
 from rich.table import Table
 
 from sandyard.cli import files, terminal
-from sandyard.cli.exits import TIMED_OUT, exit_code
+from sandyard.cli.command import run_command
 from sandyard.cli.options import Env, Interactive, StateDir, Timeout, Tty, User, Words, Workdir, read_env, read_timeout
-from sandyard.cli.session import open_runtime, perform, say
+from sandyard.cli.session import open_runtime, perform
 from sandyard.errors import InvalidRequestError
 from sandyard.runtime import Command, Runtime, Sandbox
 from sandyard.units import format_bytes
@@ -96,12 +96,7 @@ def exec_command(
         if detach:
             typer.echo((await sandbox.spawn(command)).id)
             return 0
-        async with sandbox.exec(command) as process:
-            result = await terminal.connect(process, stdin=interactive, pty=tty)
-        if result.timed_out:
-            say(f"the command was killed: it had not ended after {command.timeout_s:g} s")
-            return TIMED_OUT
-        return exit_code(result)
+        return await run_command(sandbox, command)
 
     _with_sandbox(state_dir, sandbox_id, go)
 

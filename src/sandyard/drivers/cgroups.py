@@ -68,6 +68,9 @@ class Cgroup(Protocol):
     def oom_kills(self) -> int:
         """How many of its tasks the kernel killed for want of memory."""
 
+    def send_kill(self) -> None:
+        """Send SIGKILL to every task, without waiting for what comes of it."""
+
     async def kill(self) -> None:
         """Kill every task, frozen or not, and return when none is left."""
 
@@ -163,6 +166,10 @@ class CgroupV1:
         """Return the kernel's counter."""
         return _read_field(self._dirs["memory"] / "memory.oom_control", "oom_kill")
 
+    def send_kill(self) -> None:
+        """Signal the tasks that are there now."""
+        _kill_all(self.pids())
+
     async def kill(self) -> None:
         """Signal first and thaw then, so that a frozen task dies without running another instruction."""
         while pids := self.pids():
@@ -237,6 +244,10 @@ class CgroupV2:
     def oom_kills(self) -> int:
         """Return the kernel's counter."""
         return _read_field(self._dir / "memory.events", "oom_kill")
+
+    def send_kill(self) -> None:
+        """Signal the tasks that are there now."""
+        _kill_all(self.pids())
 
     async def kill(self) -> None:
         """Signal every task; v2 lets frozen tasks die."""

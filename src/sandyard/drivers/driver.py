@@ -91,10 +91,13 @@ class MachineUsage:
     """Held now."""
 
     memory_peak_bytes: int
-    """Most held at one time."""
+    """Most held at one time, file cache that the kernel may drop included."""
 
     disk_bytes: int
     """Its own part of the disk: blocks allocated for what it wrote."""
+
+    oom_kills: int = 0
+    """How often the kernel killed something of it for want of memory; the machine may have lived on."""
 
 
 class Machine(Protocol):
@@ -122,8 +125,8 @@ class Machine(Protocol):
         """Save memory, processes and disk of one instant into the new directory ``to``.
 
         ``to`` appears only once everything is in it and safe from a power cut (it is written beside, as ``to`` with the
-        suffix ``.part``, and renamed), and only then is the machine stopped. It must not be paused. On failure it goes
-        on, and nothing is left.
+        suffix ``.part``, and renamed), and only then is the machine stopped: it runs no further, and ``wait`` tells
+        when it is gone. It must not be paused. On failure it goes on, and nothing is left.
 
         Raises:
             NoSpaceError: the disk is full.

@@ -281,7 +281,8 @@ class _Pipe:
 class _FakeChannel:
     """The host's end of a machine's pipes."""
 
-    def __init__(self, body: _Body) -> None:
+    def __init__(self, body: _Body, *, is_interrupted: bool) -> None:
+        self.is_interrupted = is_interrupted
         self._body = body
         self._closed = False
 
@@ -346,11 +347,11 @@ class _Body:
     def connect(self) -> _FakeChannel:
         if self._channel is not None:
             self._channel.close()
-        if self.must_interrupt:
-            self.must_interrupt = False
+        interrupts, self.must_interrupt = self.must_interrupt, False
+        if interrupts:
             self.thaw()
             self._agent.interrupt()
-        self._channel = _FakeChannel(self)
+        self._channel = _FakeChannel(self, is_interrupted=interrupts)
         if self.exit.done():
             self._channel.close()
         self.kick()

@@ -43,6 +43,7 @@ _HARMLESS = frozenset({0, 17, 18, 23, 28})
 """Signals that end nothing: 0, CHLD, CONT, URG, WINCH."""
 
 _SIGSTOP, _SIGCONT, _SIGKILL = 19, 18, 9
+_KEPT_ENDED = 32
 _HOOK_STEPS = 10_000
 _BASE_MEMORY = 20 * MIB
 _BASE_CPU_US = 500
@@ -109,7 +110,7 @@ class FakeAgent:
     # -- the wire -----------------------------------------------------------------------------------------------------
 
     def interrupt(self) -> None:
-        """SIGUSR1: the frame under way will never be finished."""
+        """SIGUSR1: the frame under way, if there is one, will never be finished."""
         self._decoder = Decoder()
         self._scanner = Scanner()
         self.state.session = ""
@@ -369,20 +370,12 @@ class FakeAgent:
 
     def _finish(self, command: Command) -> None:
         self.state.commands.remove(command)
-        elapsed_us = round((self.now_s() - command.started_s) * 1e6)
-        result = {
-            "exit_code": command.exit_code,
-            "signal": command.signal,
-            "timed_out": command.timed_out,
-            "pid": command.pid,
-            "fork_exec_wait_us": elapsed_us,
-            "user_us": _BASE_CPU_US + (elapsed_us if command.program in {"burn", "yes"} else 0),
-            "system_us": 0,
-            "max_rss_kib": 1024,
-        }
+        command.ended_s = self.now_s()
+        if command.detached:
+            self.state.over = [*self.state.over, command][-_KEPT_ENDED:]
         for number in command.watchers:
             if number in self.state.streams:
-                self.state.streams[number].closing = {"result": result}
+                self.state.streams[number].closing = {"result": _result(command)}
 
     def _all(self) -> Iterable[Command]:
         for root in [*self.state.commands, *self.state.orphans]:
@@ -540,10 +533,14 @@ class FakeAgent:
     def _owner(self, fields: Mapping[str, Any]) -> tuple[int, int]:
         return self._user(fields.get("user", ""))[1:3]
 
-    def _attach(self, stream: StreamState) -> None:
-        command = self._by_id(stream.fields)
+    def _attach(self, stream: StreamState) -> dict[str, Any] | None:
+        over = next((each for each in self.state.over if each.id == stream.fields["exec"]), None)
+        command = over or self._by_id(stream.fields)
         stream.pending.extend(command.replay)
+        if over is not None:
+            return _result(over)
         command.watchers.append(stream.number)
+        return None
 
     def _signal(self, stream: StreamState) -> dict[str, Any]:
         command, number = self._by_id(stream.fields), int(stream.fields["signal"])
@@ -628,7 +625,7 @@ class FakeAgent:
         return {}
 
     def _tar_in(self, stream: StreamState) -> None:
-        self.files.directory(_path(stream.fields))
+        self.files.mkdir(_path(stream.fields), parents=True, mode=0o755, owner=(0, 0), now_ns=self.now_ns())
 
     def _tar_in_end(self, stream: StreamState) -> dict[str, Any]:
         owner = self._owner(stream.fields) if stream.fields.get("user") else None
@@ -706,6 +703,21 @@ class FakeAgent:
     def _shutdown(self, _: StreamState) -> dict[str, Any]:
         self._end_machine("it was shut down from inside")
         return {}
+
+
+def _result(command: Command) -> dict[str, Any]:
+    """Return what is told of a command's end."""
+    elapsed_us = round((command.ended_s - command.started_s) * 1e6)
+    return {
+        "exit_code": command.exit_code,
+        "signal": command.signal,
+        "timed_out": command.timed_out,
+        "pid": command.pid,
+        "fork_exec_wait_us": elapsed_us,
+        "user_us": _BASE_CPU_US + (elapsed_us if command.program in {"burn", "yes"} else 0),
+        "system_us": 0,
+        "max_rss_kib": 1024,
+    }
 
 
 def _path(fields: Mapping[str, Any], key: str = "path") -> str:

@@ -33,8 +33,8 @@ class Kernel(Protocol):
         """The machine's name."""
         ...
 
-    def hold(self, seconds: float) -> None:
-        """Keep the machine awake."""
+    def hold(self, seconds: float) -> int:
+        """Keep the machine awake, and return until when."""
         ...
 
     def output(self, root: Command, channel: int, data: bytes) -> None:
@@ -276,9 +276,8 @@ def _burn(run: Run) -> bool:
 
 def _agent(run: Run) -> bool:
     match run.command.args:
-        case ["hold", duration]:
-            number, unit = re.fullmatch(r"(\d+)([smh]?)", duration).groups()  # type: ignore[union-attr] - or it crashes
-            run.kernel.hold(float(number) * {"": 1, "s": 1, "m": 60, "h": 3600}[unit])
+        case ["hold", duration] if match := re.fullmatch(r"(\d+)([smh]?)", duration):
+            run.kernel.hold(float(match[1]) * {"": 1, "s": 1, "m": 60, "h": 3600}[match[2]])
             return run.exit(0)
         case _:
             return run.fail("usage: sandyard-agent hold 10m", 2)

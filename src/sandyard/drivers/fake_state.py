@@ -48,7 +48,7 @@ class Command:
     exit_code: int | None = None
     signal: int = 0
     timed_out: bool = False
-    busy_us: int = 0
+    ended_s: float = 0.0
 
 
 @dataclass(slots=True)
@@ -89,6 +89,8 @@ class MachineState:
     """Machine time of the last frame from the host."""
     commands: list[Command] = field(default_factory=list)
     orphans: list[Command] = field(default_factory=list)
+    over: list[Command] = field(default_factory=list)
+    """The last detached commands that ended."""
     streams: dict[int, StreamState] = field(default_factory=dict)
 
     def dump(self) -> str:
@@ -106,8 +108,8 @@ class MachineState:
             raw = json.loads(text, object_hook=_decode)
             raw["files"] = {path: Node(**node) for path, node in raw["files"].items()}
             raw["streams"] = {int(number): _stream(stream) for number, stream in raw["streams"].items()}
-            raw["commands"] = [_command(command) for command in raw["commands"]]
-            raw["orphans"] = [_command(command) for command in raw["orphans"]]
+            for kind in ("commands", "orphans", "over"):
+                raw[kind] = [_command(command) for command in raw[kind]]
             return MachineState(**raw)
         except (TypeError, KeyError, AttributeError) as error:
             raise ValueError(f"not the state of a fake machine: {error}") from error

@@ -44,8 +44,9 @@ def open_fifo(path: Path) -> int:
 class FifoChannel:
     """The host's end of both pipes."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, *, is_interrupted: bool = False) -> None:
         """Open the pipes in ``directory``; needs a running event loop."""
+        self.is_interrupted = is_interrupted
         self._loop = asyncio.get_running_loop()
         self._out = open_fifo(directory / TO_AGENT)
         self._in = open_fifo(directory / FROM_AGENT)

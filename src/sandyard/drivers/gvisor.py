@@ -9,37 +9,26 @@ import asyncio
 import contextlib
 import json
 import os
-import re
 import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from sandyard import host
 from sandyard.drivers import fifo
 from sandyard.drivers.cgroups import Cgroup, Limits, open_cgroup
 from sandyard.drivers.driver import After, ExitReason, MachineExit, MachineSpec, MachineUsage
+from sandyard.drivers.oci import oci_config
 from sandyard.errors import HostError, NoSpaceError, SnapshotError, StartError
 
-AGENT_PATH = "/usr/bin/sandyard-guest"
-"""Where the agent's binary appears inside; on everybody's PATH, since it is also the command of that name."""
+_JOIN = 'n=$1; shift; while [ $n -gt 0 ]; do echo $$ >"$1" || exit 97; shift; n=$((n-1)); done; exec "$@"'
+"""Enters the control groups named first and then becomes the rest, so that nothing of it ever ran outside of them."""
 
-_SHM = "/dev/shm"  # noqa: S108 - inside the sandbox
+_WITH_MEMINFO = 'mount --bind "$1" /proc/meminfo && shift && exec "$@"'
+"""runsc tells the sandbox how much memory there is by the host's /proc/meminfo; here it finds the machine's limit."""
 
 CONTROL_ROOT = Path("/run/sandyard")
 """Where runsc keeps its control sockets: a unix socket's path has 107 bytes, too few for just any state directory."""
-
-# fmt: off
-_CAPABILITIES = [
-    "CAP_AUDIT_CONTROL", "CAP_AUDIT_READ", "CAP_AUDIT_WRITE", "CAP_BLOCK_SUSPEND", "CAP_CHOWN", "CAP_DAC_OVERRIDE",
-    "CAP_DAC_READ_SEARCH", "CAP_FOWNER", "CAP_FSETID", "CAP_IPC_LOCK", "CAP_IPC_OWNER", "CAP_KILL", "CAP_LEASE",
-    "CAP_LINUX_IMMUTABLE", "CAP_MAC_ADMIN", "CAP_MAC_OVERRIDE", "CAP_MKNOD", "CAP_NET_ADMIN",
-    "CAP_NET_BIND_SERVICE", "CAP_NET_BROADCAST", "CAP_NET_RAW", "CAP_SETFCAP", "CAP_SETGID", "CAP_SETPCAP",
-    "CAP_SETUID", "CAP_SYSLOG", "CAP_SYS_ADMIN", "CAP_SYS_BOOT", "CAP_SYS_CHROOT", "CAP_SYS_MODULE", "CAP_SYS_NICE",
-    "CAP_SYS_PACCT", "CAP_SYS_PTRACE", "CAP_SYS_RAWIO", "CAP_SYS_RESOURCE", "CAP_SYS_TIME", "CAP_SYS_TTY_CONFIG",
-    "CAP_WAKE_ALARM",
-]
-# fmt: on
-"""All of them: they are the sandbox kernel's own, which has nothing of the host's to give away."""
 
 
 class Gvisor:
@@ -47,23 +36,23 @@ class Gvisor:
 
     name = "gvisor"
 
-    def __init__(self, *, runsc: str = "runsc", control_root: Path = CONTROL_ROOT) -> None:
+    def __init__(self, *, control_root: Path = CONTROL_ROOT) -> None:
         """Use the ``runsc`` found on PATH, and keep its control sockets under ``control_root``."""
-        self._runsc = runsc
         self._control_root = control_root
         self._version: str | None = None
 
     async def version(self) -> str:
-        """Return what ``runsc --version`` says, such as ``0.0~20240729.0``."""
+        """Return what runsc calls its version, such as ``0.0~20240729.0``.
+
+        Raises:
+            HostError: there is none, or it is too old.
+        """
         if self._version is None:
-            result = await _call([self._runsc, "--version"])
-            match = re.search(r"runsc version (\S+)", result.stdout)
-            if match is None:
-                raise HostError(
-                    f"'{self._runsc} --version' did not answer with a version: {result.stderr or result.stdout}.",
-                    hint="Run 'sandyard doctor'.",
-                )
-            self._version = match[1]
+            version = await asyncio.to_thread(host.runsc_version)
+            check = host.runsc(version)
+            if version is None or check.status is host.Status.FAIL:
+                raise HostError(f"runsc is {check.found}. {check.why}", hint=f"{check.how} Or run 'sandyard doctor'.")
+            self._version = version
         return self._version
 
     async def boot(self, spec: MachineSpec) -> GvisorMachine:
@@ -86,7 +75,7 @@ class Gvisor:
         """Remove what a machine of this id has on the host, whoever made it."""
         await open_cgroup(spec.id).remove()
         fifo.remove_fifos(spec.directory)
-        for name in ("config.json", "pid", "runsc.log", "panic.log"):
+        for name in ("config.json", "meminfo", "pid", "runsc.log", "panic.log"):
             (spec.directory / name).unlink(missing_ok=True)
         for directory in (spec.directory / "disk", self._control(spec)):
             shutil.rmtree(directory, ignore_errors=True)
@@ -119,9 +108,10 @@ class Gvisor:
         self._control(spec).mkdir(parents=True, exist_ok=True)
         fifo.make_fifos(spec.directory)
         (spec.directory / "config.json").write_text(oci_config(spec))
+        (spec.directory / "meminfo").write_text(f"MemTotal: {spec.memory_mib * 1024} kB\n")
 
     async def _launch(self, spec: MachineSpec, cgroup: Cgroup, verb: Sequence[str]) -> None:
-        """Run runsc until the sandbox runs by itself; a shell enters the cgroup first, so all of it is inside."""
+        """Run runsc until the sandbox runs by itself, all of it inside the cgroup."""
         runsc = [
             *self.command(spec),
             *verb,
@@ -132,13 +122,14 @@ class Gvisor:
             spec.id,
         ]
         joins = [str(path) for path in cgroup.join_files()]
-        script = 'n=$1; shift; while [ $n -gt 0 ]; do echo $$ >"$1" || exit 97; shift; n=$((n-1)); done; exec "$@"'
         to_agent = fifo.open_fifo(spec.directory / fifo.TO_AGENT)
         from_agent = fifo.open_fifo(spec.directory / fifo.FROM_AGENT)
         panic = os.open(spec.directory / "panic.log", os.O_CREAT | os.O_WRONLY | os.O_TRUNC | os.O_CLOEXEC, 0o600)
         try:
             process = await asyncio.create_subprocess_exec(
-                "/bin/sh", "-c", script, "sh", str(len(joins)), *joins, *runsc,
+                "/bin/sh", "-c", _JOIN, "sh", str(len(joins)), *joins,
+                "unshare", "--mount", "--propagation", "slave",
+                "/bin/sh", "-c", _WITH_MEMINFO, "sh", str(spec.directory / "meminfo"), *runsc,
                 stdin=to_agent, stdout=from_agent, stderr=panic, cwd="/", start_new_session=True,
             )  # fmt: skip
         finally:
@@ -158,7 +149,7 @@ class Gvisor:
     def command(self, spec: MachineSpec) -> list[str]:
         """Return the runsc command line up to its verb."""
         return [
-            self._runsc,
+            "runsc",
             f"--root={self._control(spec)}",
             "--platform=systrap",
             f"--overlay2=root:dir={spec.directory / 'disk'}",
@@ -192,11 +183,12 @@ class GvisorMachine:
         """Open the pipes; an agent whose host died is first told to forget the frame it is in."""
         if self._channel is not None:
             self._channel.close()
-        if self._must_interrupt:
+        interrupts = self._must_interrupt
+        if interrupts:
             await self.resume()
             await self._runsc("kill", self.spec.id, "USR1")
             self._must_interrupt = False
-        self._channel = fifo.FifoChannel(self.spec.directory)
+        self._channel = fifo.FifoChannel(self.spec.directory, is_interrupted=interrupts)
         if self._ended.done():
             self._channel.close()
         return self._channel
@@ -210,7 +202,7 @@ class GvisorMachine:
         await self._cgroup.thaw()
 
     async def checkpoint(self, to: Path, after: After) -> None:
-        """Save with ``-leave-running``, and kill only once everything is on disk.
+        """Save with ``-leave-running``, and kill only once everything is on disk; its memory takes a while to free.
 
         A checkpoint without it ends the sandbox even where the disk was full (tried with runsc 20240729); what a
         process does between the saved instant and the kill is seen by nobody.
@@ -226,7 +218,7 @@ class GvisorMachine:
             raise
         if after is After.STOP:
             self._asked = ExitReason.STOPPED
-            await self.kill()
+            self._cgroup.send_kill()
 
     async def _save(self, to: Path) -> None:
         result = await self._runsc(
@@ -251,6 +243,7 @@ class GvisorMachine:
             memory_bytes=self._cgroup.memory_bytes(),
             memory_peak_bytes=self._cgroup.memory_peak_bytes(),
             disk_bytes=0 if self._filestore is None else os.fstat(self._filestore).st_blocks * 512,
+            oom_kills=self._cgroup.oom_kills(),
         )
 
     async def wait(self) -> MachineExit:
@@ -314,47 +307,11 @@ class _Result:
 
 async def _call(command: Sequence[str]) -> _Result:
     """Run a short command to its end, even when the caller is cancelled: half a checkpoint helps nobody."""
-    try:
-        process = await asyncio.create_subprocess_exec(
-            *command, stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
-        )
-    except FileNotFoundError:
-        raise HostError(
-            f"'{command[0]}' is not installed, and no sandbox runs without it.",
-            hint="Run scripts/setup, or 'sandyard doctor'.",
-        ) from None
+    process = await asyncio.create_subprocess_exec(
+        *command, stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
+    )
     stdout, stderr = await asyncio.shield(process.communicate())
     return _Result(await process.wait(), stdout.decode(errors="replace"), stderr.decode(errors="replace"))
-
-
-def oci_config(spec: MachineSpec) -> str:
-    """Describe the machine to runsc. /tmp is the image's own, on disk, so that big temporary files take no memory."""
-    config = {
-        "ociVersion": "1.0.2",
-        "process": {
-            "user": {"uid": 0, "gid": 0},
-            "args": [AGENT_PATH],
-            "env": ["PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"],
-            "cwd": "/",
-            "capabilities": dict.fromkeys(("bounding", "effective", "permitted", "inheritable"), _CAPABILITIES),
-        },
-        "root": {"path": str(spec.rootfs), "readonly": False},
-        "hostname": spec.hostname,
-        "mounts": [
-            {"destination": "/proc", "type": "proc"},
-            {"destination": "/sys", "type": "sysfs", "options": ["ro", "nosuid", "noexec", "nodev"]},
-            {"destination": "/dev", "type": "tmpfs"},
-            {"destination": _SHM, "type": "tmpfs", "options": ["nosuid", "nodev"]},
-            {
-                "destination": AGENT_PATH,
-                "type": "bind",
-                "source": str(spec.agent),
-                "options": ["ro", "nosuid", "nodev"],
-            },
-        ],
-        "linux": {"namespaces": [{"type": kind} for kind in ("pid", "network", "ipc", "uts", "mount")]},
-    }
-    return json.dumps(config)
 
 
 def _recorded_pid(control: Path) -> int | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import secrets
 from collections.abc import Callable, Mapping
@@ -41,6 +42,9 @@ VERSION = 1
 
 _RESEND_AFTER_S = 0.25
 """After an agent said that it awaits a HELLO: how long ours may still be on its way before it is held to be lost."""
+
+_INTERRUPTED_S = 2.0
+"""How long to wait for an interrupted agent to say that it awaits a HELLO, before ours is written all the same."""
 
 _BREATH = 512
 """Frames handled before other tasks of the event loop get their turn."""
@@ -136,7 +140,7 @@ class Link:
         if self._state is not _State.NEW:
             raise self._failure()
         hello = await self._greet(orphans, timeout_s)
-        self._begin()
+        self._start(self._write_all(self._channel))
         return hello
 
     async def reattach(self, channel: Channel | None, timeout_s: float) -> answers.Hello:
@@ -158,7 +162,7 @@ class Link:
                 SandboxGoneError("the sandbox's agent was started anew while it was away.", hint="Make the call again.")
             )
         self.outbox.release()
-        self._begin()
+        self._start(self._write_all(self._channel))
         return hello
 
     async def _greet(self, orphans: Orphans, timeout_s: float) -> answers.Hello:
@@ -168,19 +172,23 @@ class Link:
         self._scanner = Scanner()
         self._hello = asyncio.get_running_loop().create_future()
         self._awaited.clear()
-        self._greetings = 1
+        self._greetings = 0
         self._start(self._read_all(self._channel))
         try:
             async with asyncio.timeout(timeout_s):
-                await self._channel.write(greeting)
+                if self._channel.is_interrupted:
+                    # A signal that the agent handled only after our greeting would undo it.
+                    with contextlib.suppress(TimeoutError):
+                        async with asyncio.timeout(_INTERRUPTED_S):
+                            await self._awaited.wait()
                 while True:
-                    await asyncio.wait({self._hello}, timeout=_RESEND_AFTER_S)
-                    if self._hello.done():
-                        return self._hello.result()
-                    if self._awaited.is_set():
-                        self._awaited.clear()
-                        self._greetings += 1
-                        await self._channel.write(greeting)
+                    self._awaited.clear()
+                    self._greetings += 1
+                    await self._channel.write(greeting)
+                    while not self._awaited.is_set():
+                        await asyncio.wait({self._hello}, timeout=_RESEND_AFTER_S)
+                        if self._hello.done():
+                            return self._hello.result()
         except TimeoutError:
             raise self.fail(
                 StartTimeoutError(
@@ -207,11 +215,9 @@ class Link:
             return False
         if self._hello is not None and not self._hello.done():
             self._hello.set_result(hello)
+        if self._state is _State.NEW or hello.resumed:
+            self._state = _State.UP  # frames may follow at once
         return True
-
-    def _begin(self) -> None:
-        self._state = _State.UP
-        self._start(self._write_all(self._channel))
 
     # -- requests -----------------------------------------------------------------------------------------------------
 
@@ -231,17 +237,17 @@ class Link:
                 code="request-too-large",
             )
         self._check_room()
-        number = self._next
+        while not self.outbox.takes_request(len(payload)):
+            await self.outbox.room()
+            self._check_room()
+        stream = self._add_stream(channels)
+        self.outbox.request(stream.number, encode(FrameType.OPEN, stream.number, payload))
+        return stream
+
+    def _add_stream(self, channels: tuple[int, ...]) -> Stream:
+        stream = Stream(self, self._next, frozenset(channels))
+        self._streams[self._next] = stream
         self._next += 1
-        stream = Stream(self, number, frozenset(channels))
-        self._streams[number] = stream
-        frame = encode(FrameType.OPEN, number, payload)
-        try:
-            while not self.outbox.request(number, frame):
-                await self.outbox.room()
-        except asyncio.CancelledError:
-            self._streams.pop(number, None)
-            raise
         return stream
 
     def _check_room(self) -> None:
@@ -292,11 +298,8 @@ class Link:
             DeadlineExceededError: it did not answer; the session is over.
         """
         self._check_room()
-        number = self._next
-        self._next += 1
-        stream = Stream(self, number, frozenset())
-        self._streams[number] = stream
-        self.outbox.hold(encode(FrameType.OPEN, number, json.dumps({"op": "prepare_checkpoint"}).encode()))
+        stream = self._add_stream(())
+        self.outbox.hold(encode(FrameType.OPEN, stream.number, json.dumps({"op": "prepare_checkpoint"}).encode()))
         try:
             await stream.ended(stall_s=timeout_s)
         except BaseException:
@@ -316,6 +319,7 @@ class Link:
         self._error = error
         self._state = _State.DOWN
         self._down.set()
+        self._awaited.set()
         for stream in list(self._streams.values()):
             stream.on_end(error)
         self._streams.clear()

@@ -42,14 +42,13 @@ class Outbox:
 
     # -- filling ------------------------------------------------------------------------------------------------------
 
-    def request(self, stream: int, frame: bytes) -> bool:
-        """Queue a frame that opens a stream; False: too many wait already, so wait for ``room`` and try again."""
-        if self._closed:
-            return True
-        if self._urgent_bytes and self._urgent_bytes + len(frame) > _MAX_URGENT:
-            return False
+    def takes_request(self, size: int) -> bool:
+        """Whether a frame of this size that opens a stream may be queued; if not, wait for ``room`` and ask again."""
+        return self._closed or not self._urgent_bytes or self._urgent_bytes + size <= _MAX_URGENT
+
+    def request(self, stream: int, frame: bytes) -> None:
+        """Queue a frame that opens a stream; streams reach the agent in the order in which they come here."""
         self._put_urgent(stream, frame)
-        return True
 
     def data(self, stream: int, frame: bytes) -> bool:
         """Queue a data frame; False: too much waits already, so wait for ``room`` and try again."""
@@ -101,7 +100,7 @@ class Outbox:
         self._withdraw(stream)
 
     def hold(self, last: bytes) -> None:
-        """Write ``last`` next and then nothing more until ``release``."""
+        """Write what opens streams, then ``last``, and then nothing more until ``release``."""
         self._last = last
         self._held = True
         self._wake()
@@ -127,9 +126,9 @@ class Outbox:
         while True:
             if self._last is not None:
                 last, self._last = self._last, None
-                return last
+                return self._take_urgent() + last
             if not self._held:
-                batch = self._take_small() or self._take_data()
+                batch = self._take_batch()
                 if batch:
                     return batch
             self._writer = asyncio.get_running_loop().create_future()
@@ -138,23 +137,27 @@ class Outbox:
             finally:
                 self._writer = None
 
-    def _take_small(self) -> bytes:
+    def _take_batch(self) -> bytes:
         parts = [encode(FrameType.CREDIT, stream, CREDIT.pack(count)) for stream, count in self._credits.items()]
         self._credits.clear()
+        parts.append(self._take_urgent(_BATCH))
+        # One data frame goes along, so that no flood of requests can starve an upload.
+        parts.append(self._take_data())
+        return b"".join(parts) if any(parts[:-1]) else parts[-1]
+
+    def _take_urgent(self, most: int | None = None) -> bytes:
+        frames = []
         size = 0
-        while self._urgent and size < _BATCH:
+        while self._urgent and (most is None or size < most):
             _, frame = self._urgent.popleft()
-            parts.append(frame)
+            frames.append(frame)
             size += len(frame)
         self._urgent_bytes -= size
         if not self._urgent:
             self._pongs = 0
         if size:
             self._make_room()
-        if self._bulk and parts:
-            # One data frame goes along, so that no flood of requests can starve an upload.
-            parts.append(self._take_data())
-        return b"".join(parts)
+        return b"".join(frames)
 
     def _take_data(self) -> bytes:
         if not self._bulk:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Any, NamedTuple, Self
@@ -50,6 +50,8 @@ class ExecResult:
     stderr: bytes = b""
     truncated: bool = False
     """Whether there was more output than was kept."""
+    oom_killed: bool = False
+    """Whether it was killed because the sandbox had reached its memory limit; only the host can tell."""
 
     def check(self) -> Self:
         """Return itself if the command succeeded.
@@ -58,7 +60,9 @@ class ExecResult:
             CommandFailedError: its exit code is not 0.
         """
         if self.exit_code != 0:
-            what = "was killed when its time was over" if self.timed_out else f"ended with exit code {self.exit_code}"
+            what = f"ended with exit code {self.exit_code}"
+            if self.timed_out or self.oom_killed:
+                what = "was killed when its time was over" if self.timed_out else "was killed for want of memory"
             raise CommandFailedError(f"the command {what}.", hint="Its output says why.")
         return self
 
@@ -82,6 +86,10 @@ def read_result(source: Mapping[str, Any]) -> ExecResult:
     )
 
 
+def _as_told(result: ExecResult) -> ExecResult:
+    return result
+
+
 class Process:
     """A command's streams. Iterate it for (channel, bytes); its end is in ``wait``.
 
@@ -94,6 +102,8 @@ class Process:
         self._link = link
         self._stream = stream
         self.id = exec_id
+        self.judge: Callable[[ExecResult], ExecResult] = _as_told
+        """What the host knows better of its end than the agent does; applied to every result."""
 
     @property
     def is_ended(self) -> bool:
@@ -123,7 +133,7 @@ class Process:
 
     async def wait(self) -> ExecResult:
         """Return how it ended, once it has; reads no output. Raises as iteration does."""
-        return read_result(await self._stream.ended())
+        return self.judge(read_result(await self._stream.ended()))
 
     async def collect(self, stdin: bytes | None = None, *, limit: int = OUTPUT_LIMIT) -> ExecResult:
         """Send all of its input, read all of its output, and return how it ended with the output in it.
@@ -152,7 +162,7 @@ class Process:
             room = limit - len(kept[channel])
             kept[channel] += data if len(data) <= room else memoryview(data)[:room]
             truncated = truncated or len(data) > room
-        result = read_result(self._stream.answer())
+        result = self.judge(read_result(self._stream.answer()))
         return replace(result, stdout=bytes(kept[STDOUT]), stderr=bytes(kept[STDERR]), truncated=truncated)
 
     async def write(self, data: bytes) -> None:

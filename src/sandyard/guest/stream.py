@@ -150,6 +150,10 @@ class Stream:
             await self._within(stall_s, self._ended.wait())
         return self.answer()
 
+    async def wait_end(self) -> None:
+        """Wait for the end, whichever it is."""
+        await self._ended.wait()
+
     async def receive(self, *, stall_s: float | None = None) -> tuple[int, bytes] | None:
         """Return the next data as (channel, bytes); no bytes: the channel ended. None at the stream's end.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Mapping
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
@@ -82,12 +83,30 @@ async def upload(stream: Stream, source: bytes | AsyncIterable[bytes], stall_s: 
         if isinstance(source, bytes):
             await stream.send(CONTENT, source, stall_s=stall_s)
         else:
-            async for piece in source:
-                await stream.send(CONTENT, piece, stall_s=stall_s)
+            await _send_all(stream, source, stall_s)
         await stream.finish(CONTENT, stall_s=stall_s)
         return await stream.ended(stall_s=stall_s)
     finally:
         stream.reset()
+
+
+async def _send_all(stream: Stream, source: AsyncIterable[bytes], stall_s: float) -> None:
+    """Send what comes; a source that has nothing to give does not hide that the stream has ended."""
+
+    async def send() -> None:
+        async for piece in source:
+            await stream.send(CONTENT, piece, stall_s=stall_s)
+
+    sender = asyncio.create_task(send())
+    ender = asyncio.create_task(stream.wait_end())
+    try:
+        await asyncio.wait({sender, ender}, return_when=asyncio.FIRST_COMPLETED)
+        if sender.done():
+            sender.result()
+    finally:
+        for task in (sender, ender):
+            task.cancel()
+        await asyncio.wait({sender, ender})
 
 
 async def lines(stream: Stream, stall_s: float) -> AsyncIterator[answers.Json]:

@@ -11,7 +11,7 @@ import os
 import secrets
 import shutil
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager, suppress
+from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 
 from sandyard.images.commands import Scene
@@ -34,6 +34,18 @@ async def exclusive(path: Path) -> AsyncIterator[None]:
         finally:
             os.close(descriptor)
         await asyncio.sleep(_RETRY_S)
+
+
+@asynccontextmanager
+async def joined_folder(path: Path) -> AsyncIterator[None]:
+    """Use ``path`` beside others who do, after whoever has it to himself."""
+    with ExitStack() as held:
+        while True:
+            with suppress(FileNotFoundError):
+                held.enter_context(shared_folder(path))
+                break
+            await asyncio.sleep(_RETRY_S)
+        yield
 
 
 @contextmanager

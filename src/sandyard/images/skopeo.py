@@ -101,18 +101,19 @@ class Skopeo:
         self._check(source.reference, task.result())
 
     async def _layers(self, reference: Reference, scene: Scene, manifest: dict[str, Any]) -> dict[str, int]:
-        """Return the layers of a manifest; of a list, those of this machine's platform."""
+        """Return the layers of a manifest; of a registry's list, those for this machine's platform."""
         wanted = {"os": "linux", "architecture": _ARCHITECTURES.get(platform.machine(), platform.machine())}
-        for entry in manifest.get("manifests", ()) if reference.is_remote else ():
-            if wanted.items() <= entry.get("platform", {}).items():
+        for entry in manifest.get("manifests", ()):
+            if reference.is_remote and wanted.items() <= entry.get("platform", {}).items():
                 one = Reference(Kind.REGISTRY, reference.name, digest=entry["digest"])
-                return await self._layers(one, scene, json.loads(await self._inspect(one, scene, "--raw")))
+                manifest = json.loads(await self._inspect(one, scene, "--raw"))
+                break
         return {layer["digest"]: layer["size"] for layer in manifest.get("layers", ()) if "size" in layer}
 
     async def _inspect(self, reference: Reference, scene: Scene, *options: str) -> bytes:
         argv = [*self._skopeo(), "inspect", *options, *self._tls(reference, "--tls-verify"), _name(reference)]
         try:
-            async with asyncio.timeout(_ANSWER_S):
+            async with asyncio.timeout(_ANSWER_S if reference.is_remote else None):
                 completed = await run(argv, scene=scene)
         except TimeoutError as error:
             raise RegistryUnreachableError(

@@ -15,9 +15,8 @@ import asyncio
 import hashlib
 import json
 import os
-import secrets
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -28,7 +27,7 @@ from sandyard.images.default import CONFIG as DEFAULT_CONFIG
 from sandyard.images.default import build as build_default_tar
 from sandyard.images.failures import failure, from_os_error
 from sandyard.images.image import ROOTFS, Image, ImageConfig, read_record, write_record
-from sandyard.images.locks import exclusive, shared_folder, staging, sweep, sweep_files, whole_folder
+from sandyard.images.locks import exclusive, joined_folder, shared_folder, staging, sweep, sweep_files, whole_folder
 from sandyard.images.progress import Progress, silent
 from sandyard.images.references import DEFAULT, Kind, Reference, parse
 from sandyard.images.skopeo import LAYOUT, Skopeo, Source
@@ -56,7 +55,7 @@ class ImageStore:
 
     def list(self) -> Sequence[Image]:
         """Return the unpacked images, oldest first."""
-        if not self._unpacked.exists():
+        if not self._is_begun():
             return []
         names = self._names()
         images = (self._read(folder, names) for folder in self._unpacked.iterdir())
@@ -84,11 +83,12 @@ class ImageStore:
         Raises:
             ImageNotFoundError: it is not here, or about to go.
         """
-        try:
-            with shared_folder(self._folder(digest)):
-                yield self.get(digest)
-        except FileNotFoundError as error:
-            raise _gone(digest) from error
+        with ExitStack() as held:
+            try:
+                held.enter_context(shared_folder(self._folder(digest)))
+            except FileNotFoundError as error:
+                raise _gone(digest) from error
+            yield self.get(digest)
 
     # -- getting ------------------------------------------------------------------------------------------------------
 
@@ -139,15 +139,14 @@ class ImageStore:
                 reference = await identify(reference)
             stamp = _stamp(reference)
             if reference.kind is Kind.ROOTFS:
-                image = await self._import(reference.path, ImageConfig(), progress)
+                image = await self._import(reference.path, str(reference), ImageConfig(), progress)
                 names = {named, reference}
             else:
                 image, by_digest = await self._copy(reference, progress)
                 names = {named, reference, by_digest}
             if _stamp(reference) != stamp:
                 raise CorruptImageError(f"{what}: it changed while it was read.", hint="Try again.")
-            for name in names:
-                self._remember(name, image.digest, stamp)
+            await self._remember(names, image.digest, stamp)
         except OSError as error:
             raise from_os_error(what, error) from error
         return self.get(image.digest)
@@ -160,7 +159,7 @@ class ImageStore:
             async with exclusive(self._lock(source.digest)):
                 image = self._read(self._folder(source.digest), {})
                 if image is None:
-                    with shared_folder(self._blobs):
+                    async with joined_folder(self._blobs):
                         image = await self._fetch(source, scene, progress)
         return image, source.reference
 
@@ -181,16 +180,17 @@ class ImageStore:
         config = ImageConfig.from_oci(source.config.get("config") or {})
         return await self._keep(scene, source.digest, config, blobs if is_remote else ())
 
-    async def _import(self, tar: Path, config: ImageConfig, progress: Progress) -> Image:
-        """Have the image of a root file system in a tar."""
-        content = {"config": config.to_oci(), "rootfs": {"type": "tar", "digest": await digest_of(tar, progress)}}
+    async def _import(self, tar: Path, name: str, config: ImageConfig, progress: Progress) -> Image:
+        """Have the image of a root file system in a tar; its digest is of a configuration, as every image's is."""
+        tar_digest = await digest_of(tar, lambda done, total: progress(f"reading {name}", done, total))
+        content = {"config": config.to_oci(), "rootfs": {"type": "tar", "digest": tar_digest}}
         digest = f"sha256:{hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()}"
         async with exclusive(self._lock(digest)):
             if (image := self._read(self._folder(digest), {})) is not None:
                 return image
             async with staging(self._staging) as scene:
-                progress(f"unpacking {tar.name}", None, None)
-                await unpack_tar(tar, scene, f"the root file system {tar} could not be unpacked")
+                progress(f"unpacking {name}", None, None)
+                await unpack_tar(tar, scene, f"{name} could not be unpacked")
                 return await self._keep(scene, digest, config, ())
 
     async def _build(self, progress: Progress, *, anew: bool) -> Image:
@@ -199,8 +199,8 @@ class ImageStore:
                 return image  # another process built it in the meantime
             async with staging(self._staging) as scene:
                 tar = await build_default_tar(scene, progress)
-                image = await self._import(tar, DEFAULT_CONFIG, progress)
-            self._remember(DEFAULT, image.digest, None)
+                image = await self._import(tar, "the default image", DEFAULT_CONFIG, progress)
+            await self._remember({DEFAULT}, image.digest, None)
         return self.get(image.digest)
 
     async def _keep(self, scene: Scene, digest: str, config: ImageConfig, blobs: tuple[str, ...]) -> Image:
@@ -233,8 +233,10 @@ class ImageStore:
         async with staging(self._staging) as scene:
             for image in self.list():
                 folder = self._folder(image.digest)
+                if image.digest in keep:
+                    continue  # not even locked for a moment: somebody may be about to pin it
                 with whole_folder(folder) as is_free:
-                    if is_free and image.digest not in keep:
+                    if is_free:
                         folder.rename(scene.folder / folder.name)
                         removed.append(image)
         await asyncio.to_thread(self._sweep)
@@ -260,6 +262,12 @@ class ImageStore:
             raise HostError("images belong to root, and this is another user.", hint="Run it as root, or with sudo.")
         for folder in (self._unpacked, self._references, self._blobs / "sha256", self._staging, self._locks):
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+
+    def _is_begun(self) -> bool:
+        try:
+            return self._unpacked.exists()
+        except PermissionError as error:
+            raise from_os_error("the images could not be listed", error) from error
 
     def _folder(self, digest: str) -> Path:
         return self._unpacked / digest.removeprefix("sha256:")
@@ -291,11 +299,12 @@ class ImageStore:
         except (FileNotFoundError, ImageNotFoundError):
             return None
 
-    def _remember(self, reference: Reference, digest: str, stamp: str | None) -> None:
-        path = self._reference_file(reference)
-        new = path.with_suffix(f".{secrets.token_hex(4)}")
-        new.write_text(json.dumps({"reference": str(reference), "digest": digest, "stamp": stamp}))
-        new.rename(path)
+    async def _remember(self, references: Collection[Reference], digest: str, stamp: str | None) -> None:
+        async with staging(self._staging) as scene:
+            new = scene.folder / "reference"
+            for reference in references:
+                new.write_text(json.dumps({"reference": str(reference), "digest": digest, "stamp": stamp}))
+                new.rename(self._reference_file(reference))
 
     def _reference_file(self, reference: Reference) -> Path:
         return self._references / f"{hashlib.sha256(str(reference).encode()).hexdigest()}.json"

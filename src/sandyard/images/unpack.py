@@ -6,6 +6,7 @@ import asyncio
 import hashlib
 import json
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,6 @@ from sandyard.errors import CorruptImageError, InvalidRequestError
 from sandyard.images.commands import Scene, run, started
 from sandyard.images.failures import failure
 from sandyard.images.image import ROOTFS
-from sandyard.images.progress import Progress
 from sandyard.images.references import Kind, Reference
 from sandyard.images.skopeo import LAYOUT
 
@@ -87,14 +87,14 @@ def _read_layout(layout: Path) -> tuple[tuple[str, ...], dict[str, Any]]:
     return (descriptor["digest"], config, *(layer["digest"] for layer in manifest["layers"])), read(config)
 
 
-async def digest_of(file: Path, progress: Progress) -> str:
-    """Return the SHA-256 of a file's bytes."""
+async def digest_of(file: Path, progress: Callable[[int, int], None]) -> str:
+    """Return the SHA-256 of a file's bytes, telling ``progress`` how many of how many are read."""
     total = file.stat().st_size
     hasher = hashlib.sha256()
     with file.open("rb") as stream:
         while chunk := await asyncio.to_thread(stream.read, _CHUNK):
             await asyncio.to_thread(hasher.update, chunk)
-            progress(f"reading {file.name}", stream.tell(), total)
+            progress(stream.tell(), total)
     return f"sha256:{hasher.hexdigest()}"
 
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import shutil
+import signal
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, ParamSpec, TypedDict, TypeVar
 
@@ -30,6 +32,8 @@ OUT_OF_MEMORY = "out-of-memory"
 """The error code of a sandbox that was killed for reaching its memory limit."""
 
 OUTPUT_LIMIT = 16 * 1024 * 1024
+
+_SIGKILLED = 128 + signal.SIGKILL
 
 _LAST_WORDS_S = 5.0
 """How long a broken call waits to learn how the machine ended."""
@@ -55,6 +59,7 @@ class Sandbox:
         self._mutex = asyncio.Lock()
         self._tasks: set[asyncio.Task[Any]] = set()
         self._watcher: asyncio.Task[None] | None = None
+        self._removal: asyncio.Task[None] | None = None
         self._sampled_s = services.clock.monotonic_s()
 
     # -- what it is ----------------------------------------------------------------------------------------------------
@@ -116,9 +121,24 @@ class Sandbox:
     async def exec(self, command: Command) -> AsyncIterator[Process]:
         """Start a command and give its streams; one that is left before its end is killed."""
         async with self.awake() as guest:
+            before = self._oom_kills()
             process = await guest.exec(command.argv, stdin=command.stdin, **self._exec_options(command))
+            process.judge = partial(self._blame_memory, before=before)
             async with process:
                 yield process
+
+    def _blame_memory(self, result: ExecResult, *, before: int) -> ExecResult:
+        """Say of a failed command that it was killed for memory, where the kernel killed something meanwhile.
+
+        The kernel may kill the host process behind one process of the sandbox, and the sandbox lives on; inside, that
+        process then seems to have ended by itself.
+        """
+        if result.exit_code == 0 or result.timed_out or self._oom_kills() == before:
+            return result
+        return replace(result, exit_code=_SIGKILLED, signal=signal.SIGKILL, oom_killed=True)
+
+    def _oom_kills(self) -> int:
+        return 0 if self._machine is None else self._machine.usage().oom_kills
 
     async def run(self, command: Command, *, stdin: bytes | None = None, limit: int = OUTPUT_LIMIT) -> ExecResult:
         """Run a command to its end and return its output, at most ``limit`` bytes of each stream."""
@@ -254,6 +274,8 @@ class Sandbox:
         former: Guest | None = None,
         before_life: BeforeLife | None = None,
     ) -> None:
+        if self._removal is not None:  # what is left of the machine that was saved has the same names
+            await self._removal
         machine, guest = await self._launcher.launch(
             self.machine_spec(), steps, checkpoint=checkpoint, orphans=orphans, former=former, before_life=before_life
         )
@@ -327,7 +349,7 @@ class Sandbox:
             note.changes["cpu_us"] = self._cpu_us()
             note.data["checkpoint_bytes"] = checkpoints.size_of(self._sleep_dir)
             self._machine = None
-            await machine.remove()
+            self._removal = self._spawn(machine.remove())
         self._wake_for_late_calls()
 
     def _wake_for_late_calls(self) -> None:
@@ -415,6 +437,8 @@ class Sandbox:
     async def _clean_up(self) -> None:
         """Remove every trace, and only then say that nothing is left to do."""
         await self._drop_machine()
+        if self._removal is not None:
+            await self._removal
         await self._services.driver.sweep(self.machine_spec())
         await asyncio.to_thread(shutil.rmtree, self._directory, ignore_errors=True)
         await self._journal.write({"doing": None})
@@ -493,6 +517,7 @@ class Sandbox:
             "memory_peak_bytes": usage.memory_peak_bytes,
             "memory_limit_mib": self.spec.memory_mib,
             "disk_bytes": usage.disk_bytes,
+            "oom_kills": usage.oom_kills,
         }
         return [self._journal.event("usage", data)]
 

@@ -32,7 +32,7 @@ class Usage:
     checkpoint_bytes: int = 0
     """What it keeps on disk while asleep; 0 while awake."""
     snapshot_bytes: int = 0
-    """What its snapshots keep."""
+    """What its snapshots keep; templates and the moments of forks are the host's."""
 
 
 def add_up(events: Iterable[EventRow], *, now_ms: int) -> Usage:
@@ -44,8 +44,9 @@ def add_up(events: Iterable[EventRow], *, now_ms: int) -> Usage:
     state, since_ms = None, 0
     limit_mib, held_bytes = 0, 0
     for event in events:
+        if event.kind == "snapshot" and event.data["kind"] == "snapshot":
+            usage.snapshot_bytes += event.data["bytes"]
         if event.kind not in {"state", "usage"}:
-            usage.snapshot_bytes += event.data.get("bytes", 0) if event.kind == "snapshot" else 0
             continue
         passed_ms = max(0, event.at_ms - since_ms) if since_ms else 0
         _pass(usage, state, passed_ms, limit_mib, held_bytes)
