@@ -243,8 +243,11 @@ class GvisorMachine:
             memory_bytes=self._cgroup.memory_bytes(),
             memory_peak_bytes=self._cgroup.memory_peak_bytes(),
             disk_bytes=0 if self._filestore is None else os.fstat(self._filestore).st_blocks * 512,
-            oom_kills=self._cgroup.oom_kills(),
         )
+
+    def oom_kills(self) -> int:
+        """Read the cgroup's counter."""
+        return self._cgroup.oom_kills()
 
     async def wait(self) -> MachineExit:
         """Wait for the sandbox process to end."""
@@ -324,8 +327,8 @@ def _recorded_pid(control: Path) -> int | None:
 
 def _open_filestore(pid: int, disk: Path) -> int | None:
     """Open the file behind the sandbox's root overlay; runsc has unlinked it, so only the process itself shows it."""
-    with contextlib.suppress(OSError):
-        for entry in os.scandir(f"/proc/{pid}/fd"):
+    with contextlib.suppress(OSError), os.scandir(f"/proc/{pid}/fd") as entries:
+        for entry in entries:
             if str(Path(entry.path).readlink()).startswith(f"{disk}/"):
                 return os.open(entry.path, os.O_RDONLY | os.O_CLOEXEC)
     return None
