@@ -286,6 +286,10 @@ def test_the_site_is_the_same_bytes_each_time_and_a_stale_file_is_found(tmp_path
     assert _run("site", "build", str(one), *URL, "--check").exit_code == 0
     (one / "llms.txt").write_text("old")
     (one / "data" / "products" / "e2b.json").unlink()
+    found = _run("catalog", "check", "--site", str(one), *URL)
+    assert found.exit_code == 1
+    assert "llms.txt:0: stale: " in found.stdout
+    assert _run("catalog", "check", "--site", str(other), *URL).exit_code == 0
     result = _run("site", "build", str(one), *URL, "--check")
     assert result.exit_code == 1
     assert result.stdout.split(":")[0] == "data/products/e2b.json"

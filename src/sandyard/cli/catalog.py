@@ -14,10 +14,12 @@ from sandyard.catalog import Card, Catalog, CatalogError, Finding, load_catalog,
 from sandyard.catalog.diff import changes
 from sandyard.catalog.features import FEATURES
 from sandyard.catalog.schema import schema_text
+from sandyard.cli.site import stale_files
 from sandyard.errors import InvalidRequestError
 from sandyard.pricing.invariants import check_catalog
 from sandyard.pricing.meters import plain
 from sandyard.pricing.present import table
+from sandyard.site.texts import publications
 
 app = typer.Typer(help="The rate cards: list, show, check, compare.", no_args_is_help=True)
 
@@ -98,13 +100,24 @@ def _meter_rows(card: Card) -> Iterable[tuple[str, ...]]:
 
 
 @app.command()
-def check(*, folder: Folder = None, as_json: JsonFlag = False) -> None:
+def check(
+    *,
+    folder: Folder = None,
+    site: Annotated[Path | None, typer.Option(help="Also that the files published here are fresh.")] = None,
+    base_url: Annotated[str | None, typer.Option(help="Where that site is served.")] = None,
+    as_json: JsonFlag = False,
+) -> None:
     """Check every card against the schema and the invariants; every fault is named with its file and line."""
+    if (site is None) is not (base_url is None):
+        raise InvalidRequestError("A site is checked with its address.", hint="Give both --site and --base-url.")
     catalog, findings = read_catalog(folder)
     if not findings:
         findings = check_catalog(catalog)
     if folder is None:
         findings = [*findings, *_stale_schema()]
+    if site is not None and base_url is not None and not findings:
+        stale = stale_files(site, publications(catalog, base_url))
+        findings = [Finding(name, 0, "stale", "not what the cards give; build the site again") for name in stale]
     if as_json:
         _print_json([{key: getattr(item, key) for key in ("file", "line", "code", "message")} for item in findings])
     else:

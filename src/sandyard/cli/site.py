@@ -45,10 +45,15 @@ def build(
 
 
 def _check(folder: Path, texts: dict[str, str]) -> None:
-    stale = [name for name, text in texts.items() if _read(folder / name) != text.encode()]
+    stale = stale_files(folder, texts)
     for name in stale:
         typer.echo(f"{name}: stale; build the site again")
     raise typer.Exit(1 if stale else 0)
+
+
+def stale_files(folder: Path, texts: dict[str, str]) -> list[str]:
+    """Which published files are missing or hold other bytes than they should."""
+    return [name for name, text in texts.items() if _read(folder / name) != text.encode()]
 
 
 def _read(path: Path) -> bytes | None:
