@@ -20,7 +20,7 @@ class Reading(StrEnum):
     """A kept copy of the vendor's page or repository; its date where it is known."""
 
     TRANSCRIPT = "transcript"
-    """Somebody else's dated reading of the vendor's page, named in ``by``."""
+    """Read by somebody else (``by``) on the page named, on the date."""
 
 
 class Quantity(StrEnum):

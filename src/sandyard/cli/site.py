@@ -28,7 +28,7 @@ def build(
         bool, typer.Option("--check", help="Write nothing; fail where a file is not what it should be.")
     ] = False,
 ) -> None:
-    """Write pricing.md, pricing.txt, llms.txt, robots.txt, sitemap.xml and data/, the same bytes for the same cards."""
+    """Write the text publications and the data; the same cards give the same bytes."""
     if not base_url.startswith(("https://", "http://")):
         raise InvalidRequestError(
             f"'{base_url}' is not an address.", hint="Give it with its scheme: https://example.org."

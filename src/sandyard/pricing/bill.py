@@ -107,7 +107,7 @@ def estimate(inputs: BillInputs) -> Bill:
 
 
 def _billable_seconds(inputs: BillInputs) -> Decimal:
-    """The idle rule, then the floor, then the increment, for one create."""
+    """What one create is billed for: idle first, the minimum next, the increment last."""
     seconds = inputs.mean_lifetime_sec
     if not inputs.bills_idle:
         seconds *= inputs.active_cpu_fraction
