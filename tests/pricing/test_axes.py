@@ -5,9 +5,10 @@ from decimal import Decimal
 import pytest
 
 from sandyard.catalog import Catalog
-from sandyard.pricing import CANONICAL, Workload
+from sandyard.pricing import CANONICAL, Run, Trace, Workload
 from sandyard.pricing.axes import NAMES, AxesInputs, axes, four_questions
 from sandyard.pricing.errors import InvalidWorkloadError
+from tests.pricing.near import is_near
 
 D = Decimal
 ALL = AxesInputs(
@@ -64,6 +65,28 @@ def test_the_largest_figure_decides(catalog: Catalog) -> None:
     calm = axes(catalog["e2b"], CANONICAL)
     assert calm.deciding is not None
     assert calm.deciding.name == "caps"
+
+
+def test_the_axes_of_recorded_runs_are_exact(catalog: Catalog) -> None:
+    """Two runs on one Nano: 61 s with 30 CPU-seconds on 2 vCPU, and 119 s with 60."""
+    size = {"vcpu": D(2), "memory_gib": D(4), "disk_gib": D(5)}
+    us = 1_000_000
+    trace = Trace(
+        [
+            Run(sandbox="a", start_us=0, end_us=61 * us, cpu_us=30 * us, **size),  # type: ignore[arg-type]
+            Run(sandbox="b", start_us=0, end_us=119 * us, cpu_us=60 * us, **size),  # type: ignore[arg-type]
+        ]
+    )
+    minute = D("0.1486") / 60
+    figures = {axis.name: axis.cost for axis in axes(catalog["codesandbox-sdk"], trace, ALL).figures}
+    assert is_near(figures["rounding"], minute)  # 4 minutes billed, 3 used
+    assert is_near(figures["idle"], 2 * minute)  # 15 s and 30 s in use are a minute each
+    assert is_near(figures["warm pool"], 5 * 730 * D("0.1486"))
+    assert figures["snapshots"] == 0
+    used = {axis.name: axis.cost for axis in axes(catalog["cloudflare-sandbox"], trace, ALL).figures}
+    egress = used["egress"]
+    assert egress is not None
+    assert abs(egress - D("0.2") * D("1.073741824") * D("0.025")) < D("1e-10")  # whole bytes
 
 
 def test_a_fast_create_needs_no_pool(catalog: Catalog) -> None:

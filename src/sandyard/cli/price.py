@@ -429,6 +429,7 @@ def trace(
     if products and len(products) == 1 and not (as_json or as_csv):
         card = catalog[products[0]]
         typer.echo("\n".join(_explained(card, quote_trace(card, runs, mode=_mode(mode), on=_day(on)))))
+        typer.echo("\n".join(("", *_said_axes(axes(card, runs)))))
         return
     cards = [catalog[name] for name in products] if products else list(catalog)
     quotes = quote_all([catalog[REFERENCE], *cards], runs, mode=_mode(mode), on=_day(on))[1:]
@@ -443,6 +444,25 @@ def _read_trace(file: Path, image_gib: Decimal) -> Trace:
     if file.suffix in {".jsonl", ".ndjson"}:
         return read_jsonl(text.splitlines(), image_gib=image_gib)
     raise InvalidRequestError(f"'{file.name}' is neither .jsonl nor .csv.", hint="The suffix says how it is read.")
+
+
+@app.command()
+def runs(
+    sandboxes: Annotated[list[str] | None, typer.Argument(metavar="[ID]...", help="Only these.")] = None,
+    *,
+    state_dir: Annotated[
+        Path | None,
+        typer.Option("--state-dir", help="Where sandboxes are kept.", envvar="SANDYARD_STATE_DIR"),
+    ] = None,
+) -> None:
+    """Print what this host's sandboxes ran as a trace, for ``price trace``; deleted ones included."""
+    from sandyard.cli.runs import read_runs  # noqa: PLC0415 - prices need no runtime, and this does
+    from sandyard.cli.settings import CliSettings  # noqa: PLC0415
+    from sandyard.runtime.layout import Layout  # noqa: PLC0415
+
+    layout = Layout((state_dir or CliSettings().state_dir).absolute())
+    for record in read_runs(layout.database, sandboxes or [], int(datetime.now(tz=UTC).timestamp() * 1000)):
+        typer.echo(json.dumps(record))
 
 
 # -- small things -----------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Which axis decides a bill: seven figures in money for one product and one workload, and four questions answered.
+"""Which axis decides a bill: seven figures in money for one product and its work, and four questions answered.
 
 Each figure is the gross total less the total of the same work without that axis; caps are a difference of invoices.
 """
@@ -13,7 +13,10 @@ from typing import TYPE_CHECKING
 from sandyard.catalog.vocabulary import Quantity, When
 from sandyard.pricing.errors import InvalidWorkloadError
 from sandyard.pricing.meters import plain
-from sandyard.pricing.quote import PRECISION, Quote, quote
+from sandyard.pricing.plans import DAYS
+from sandyard.pricing.quote import PRECISION, Mode, Quote, quote, quote_trace
+from sandyard.pricing.trace import Trace
+from sandyard.pricing.usage import HOUR_S, MonthlyUsage, Usage
 from sandyard.pricing.workload import Workload
 
 if TYPE_CHECKING:
@@ -95,56 +98,58 @@ class Axes:
         return max(known, key=lambda axis: axis.cost or ZERO, default=None)
 
 
-def axes(card: Card, workload: Workload, inputs: AxesInputs | None = None) -> Axes:
-    """The seven figures of ``card`` for ``workload``; all without a figure where the card has no total."""
+Work = Workload | Trace
+"""A month's totals, or recorded runs."""
+
+
+def axes(card: Card, work: Work, inputs: AxesInputs | None = None) -> Axes:
+    """The seven figures of ``card`` for ``work``; all without a figure where the card has no total."""
     inputs = inputs or AxesInputs()
-    base = quote(card, workload)
+    base = _quote(card, work)
     if base.total is None:
         why = "; ".join((*base.reasons, *base.missing))
         return Axes(card.id, tuple(Axis(name, None, why) for name in NAMES), ())
     with localcontext(prec=PRECISION):
         figures = (
-            _idle(card, workload, base.total),
-            _rounding(card, workload, base.total),
-            _warm_pool(card, workload, inputs),
-            _ratchet(card, workload, inputs),
-            _egress(card, workload, inputs, base.total),
-            _snapshots(card, workload, base.total),
-            _caps(card, workload),
+            _idle(card, work, base.total),
+            _rounding(card, work, base.total),
+            _warm_pool(card, work, inputs),
+            _ratchet(card, work, inputs, base.total),
+            _egress(card, work, inputs, base.total),
+            _snapshots(card, work, base.total),
+            _caps(card, work),
         )
-        return Axes(card.id, figures, tuple(_cap_uses(card, workload, base)))
+        return Axes(card.id, figures, tuple(_cap_uses(card, work, base)))
 
 
 NAMES = ("idle", "rounding", "warm pool", "memory ratchet", "egress", "snapshots", "caps")
 """The seven, in order."""
 
 
-def _total(card: Card, workload: Workload) -> Decimal | None:
-    return quote(card, workload).total
+def _quote(card: Card, work: Work, mode: Mode = "gross") -> Quote:
+    return quote_trace(card, work, mode=mode) if isinstance(work, Trace) else quote(card, work, mode=mode)
 
 
 def _less(total: Decimal | None, other: Decimal | None) -> Decimal | None:
     return None if total is None or other is None else total - other
 
 
-def _idle(card: Card, workload: Workload, total: Decimal) -> Axis:
-    active = replace(
-        workload, running_hours=workload.running_hours * workload.cpu_utilization, cpu_utilization=Decimal(1)
-    )
-    idle = workload.running_hours - active.running_hours
-    return Axis("idle", _less(total, _total(card, active)), f"{plain(idle)} of the running hours compute nothing")
+def _idle(card: Card, work: Work, total: Decimal) -> Axis:
+    if isinstance(work, Trace):
+        return Axis("idle", _less(total, _quote(card, work.active_only()).total), "every run, less its time in use")
+    hours = work.running_hours * work.cpu_utilization
+    active = replace(work, running_hours=hours, cpu_utilization=Decimal(1))
+    note = f"{plain(work.running_hours - hours)} of the running hours compute nothing"
+    return Axis("idle", _less(total, _quote(card, active).total), note)
 
 
-def _rounding(card: Card, workload: Workload, total: Decimal) -> Axis:
+def _rounding(card: Card, work: Work, total: Decimal) -> Axis:
     rounded = [meter for meter in card.meters if meter.rounding is not None]
     if not rounded:
         return Axis("rounding", ZERO, "no increment or minimum above a second is published")
-    exact = card.model_copy(
-        update={"meters": tuple(meter.model_copy(update={"rounding": None}) for meter in card.meters)}
-    )
-    return Axis(
-        "rounding", _less(total, _total(exact, workload)), "; ".join(sorted({_rule(meter) for meter in rounded}))
-    )
+    meters = tuple(meter.model_copy(update={"rounding": None}) for meter in card.meters)
+    exact = _quote(card.model_copy(update={"meters": meters}), work)
+    return Axis("rounding", _less(total, exact.total), "; ".join(sorted({_rule(meter) for meter in rounded})))
 
 
 def _rule(meter: Meter) -> str:
@@ -154,71 +159,81 @@ def _rule(meter: Meter) -> str:
     return f"up to {plain(rounding.increment_s)} s, {plain(rounding.minimum_s)} s at least, per {rounding.per}"
 
 
-def _warm_pool(card: Card, workload: Workload, inputs: AxesInputs) -> Axis:
+def _warm_pool(card: Card, work: Work, inputs: AxesInputs) -> Axis:
     if inputs.create_latency_s is None or inputs.peak_creates_per_s is None:
         return Axis("warm pool", None, "needs the create latency and the peak of creations a second")
     if inputs.create_latency_s <= inputs.bearable_latency_s:
         return Axis("warm pool", ZERO, f"a create of {plain(inputs.create_latency_s)} s can be waited for")
     size = (inputs.create_latency_s * inputs.peak_creates_per_s).to_integral_value(rounding=ROUND_CEILING)
-    pool = replace(
-        workload,
-        running_hours=MONTH_H,
-        suspended_hours=ZERO,
-        creations=Decimal(30),
-        resumes=ZERO,
-        executions=Decimal(30),
-        cpu_utilization=ZERO,
-        snapshot_gib=ZERO,
-        kept_snapshots_gib=ZERO,
-        image_gib=ZERO,
-        egress_gib=ZERO,
-        requests=ZERO,
-        concurrency=Decimal(1),
-    )
-    one = _pool_cost(card, pool)
+    one = _idle_month(card, work)
     note = f"{plain(size)} kept warm for {plain(inputs.create_latency_s)} s of creating, all month"
     return Axis("warm pool", None if one is None else one * size, note)
 
 
-def _pool_cost(card: Card, pool: Workload) -> Decimal | None:
+def _idle_month(card: Card, work: Work) -> Decimal | None:
     """One idle sandbox for a month, replaced daily; without the ceilings on life, which a pool manager renews."""
+    vcpu, memory, disk = work.request if isinstance(work, Trace) else (work.vcpu, work.memory_gib, work.disk_gib)
+    pool = Workload(
+        vcpu=vcpu,
+        memory_gib=memory,
+        disk_gib=disk,
+        observed_memory_gib=ZERO if isinstance(work, Trace) else work.observed_memory_gib,
+        hot_disk_gib=ZERO if isinstance(work, Trace) else work.hot_disk_gib,
+        cold_disk_gib=ZERO if isinstance(work, Trace) else work.cold_disk_gib,
+        running_hours=MONTH_H,
+        suspended_hours=ZERO,
+        executions=DAYS,
+        creations=DAYS,
+        resumes=ZERO,
+        snapshot_gib=ZERO,
+        image_gib=ZERO,
+        cpu_utilization=ZERO,
+    )
     unlimited = card.limits.model_copy(
         update={"max_run_hours": None, "max_lifetime_hours": None, "max_suspension_hours": None}
     )
-    return _total(card.model_copy(update={"limits": unlimited}), pool)
+    return quote(card.model_copy(update={"limits": unlimited}), pool).total
 
 
-def _ratchet(card: Card, workload: Workload, inputs: AxesInputs) -> Axis:
+def _ratchet(card: Card, work: Work, inputs: AxesInputs, total: Decimal) -> Axis:
     if inputs.build_memory_gib is None or inputs.build_share is None:
         return Axis("memory ratchet", None, "needs the memory of the heaviest step and its share of the hours")
-    if inputs.build_memory_gib <= workload.memory_gib:
+    memory = inputs.build_memory_gib
+    if memory <= (work.request[1] if isinstance(work, Trace) else work.memory_gib):
         return Axis("memory ratchet", ZERO, "the heaviest step fits the size that is asked for")
-    large = replace(workload, memory_gib=inputs.build_memory_gib)
-    one, small = _total(card, large), _total(card, workload)
-    if one is None or small is None:
-        return Axis("memory ratchet", None, f"{plain(inputs.build_memory_gib)} GiB cannot be priced here")
-    two = inputs.build_share * one + (1 - inputs.build_share) * small
+    large = work.with_memory(memory) if isinstance(work, Trace) else replace(work, memory_gib=memory)
+    one = _quote(card, large).total
+    if one is None:
+        return Axis("memory ratchet", None, f"{plain(memory)} GiB cannot be priced here")
+    two = inputs.build_share * one + (1 - inputs.build_share) * total
     return Axis("memory ratchet", one - two, "one template sized for the heaviest step, less two templates")
 
 
-def _egress(card: Card, workload: Workload, inputs: AxesInputs, total: Decimal) -> Axis:
+def _egress(card: Card, work: Work, inputs: AxesInputs, total: Decimal) -> Axis:
     if inputs.install_gib is None:
         return Axis("egress", None, "needs what each new sandbox downloads")
-    moved = inputs.install_gib * workload.creations
-    more = quote(card, replace(workload, egress_gib=workload.egress_gib + moved))
+    moved = inputs.install_gib * work.creations
+    if isinstance(work, Trace):
+        more = _quote(card, work.with_installs(inputs.install_gib))
+    else:
+        more = _quote(card, replace(work, egress_gib=work.egress_gib + moved))
     note = f"{plain(moved)} GiB of repeated installs at the traffic price"
     return Axis("egress", _less(more.total, total), note if more.total is not None else "; ".join(more.missing))
 
 
-def _snapshots(card: Card, workload: Workload, total: Decimal) -> Axis:
-    bare = replace(workload, snapshot_gib=ZERO, kept_snapshots_gib=ZERO, image_gib=ZERO)
-    return Axis("snapshots", _less(total, _total(card, bare)), "saved state, kept snapshots and image, kept and moved")
+def _snapshots(card: Card, work: Work, total: Decimal) -> Axis:
+    if isinstance(work, Trace):
+        bare: Work = work.without_state()
+    else:
+        bare = replace(work, snapshot_gib=ZERO, kept_snapshots_gib=ZERO, image_gib=ZERO)
+    note = "saved state, kept snapshots and image, kept and moved"
+    return Axis("snapshots", _less(total, _quote(card, bare).total), note)
 
 
-def _caps(card: Card, workload: Workload) -> Axis:
+def _caps(card: Card, work: Work) -> Axis:
     """What the ceilings cost: the invoice, less the invoice if no plan had any and all sold more of their meters."""
     free = card.model_copy(update={"plans": tuple(_uncapped(plan) for plan in card.plans)})
-    bill, unbound = quote(card, workload, mode="invoice"), quote(free, workload, mode="invoice")
+    bill, unbound = _quote(card, work, "invoice"), _quote(free, work, "invoice")
     if bill.total is None:
         return Axis("caps", None, "; ".join((*bill.reasons, *bill.missing)))
     excluded = "; ".join(f"{item.plan}: {item.why}" for item in bill.excluded) or "no plan is ruled out"
@@ -229,23 +244,21 @@ def _uncapped(plan: Plan) -> Plan:
     return plan.model_copy(update={"limits": type(plan.limits)(), "overage": "on-demand", "suspend": True})
 
 
-def _cap_uses(card: Card, workload: Workload, base: Quote) -> Iterator[CapUse]:
-    allocated = base.allocated[0]
-    number = workload.concurrency
-    gb = card.conventions.gb
+def _cap_uses(card: Card, work: Work, base: Quote) -> Iterator[CapUse]:
+    allocated, gb = base.allocated[0], card.conventions.gb
+    usages: list[Usage] = list(work.usages()) if isinstance(work, Trace) else [MonthlyUsage(work)]
+    number = max(usage.concurrency for usage in usages)
+    longest = max(usage.longest_run_s for usage in usages) / HOUR_S
     for plan in card.plans:
         limits: Limits = plan.limits
+        together, memory = limits.memory_together, limits.max_memory
         sizes = {
             "concurrent": (number, limits.concurrent),
             "vcpu_together": (number * allocated.vcpu, limits.vcpu_together),
-            "memory_together": (
-                number * allocated.memory_gib,
-                limits.memory_together.gib(gb) if limits.memory_together else None,
-            ),
+            "memory_together": (number * allocated.memory_gib, together.gib(gb) if together else None),
             "max_vcpu": (allocated.vcpu, limits.max_vcpu),
-            "max_memory": (allocated.memory_gib, limits.max_memory.gib(gb) if limits.max_memory else None),
-            "max_run_hours": (workload.running_hours / max(workload.runs, Decimal(1)), limits.max_run_hours),
-            "creates_per_hour": (workload.creations / MONTH_H, limits.creates_per_hour),
+            "max_memory": (allocated.memory_gib, memory.gib(gb) if memory else None),
+            "max_run_hours": (longest, limits.max_run_hours),
         }
         for cap, (used, limit) in sizes.items():
             if limit is not None:

@@ -9,7 +9,8 @@ from __future__ import annotations
 import csv
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from copy import copy
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from decimal import Decimal
 from itertools import pairwise
@@ -163,6 +164,44 @@ class Trace:
         lifetime = last.end_us + (last.suspended_us or 0) - first.start_us
         group.longest_lifetime_us = max(group.longest_lifetime_us, lifetime)
         group.sessions.append(indices)
+
+    @property
+    def request(self) -> tuple[Decimal, Decimal, Decimal]:
+        """The size that most of the time was asked for: vCPU, memory and disk in GiB."""
+        return max(self._groups, key=lambda key: sum(self._groups[key].run_us))
+
+    @property
+    def creations(self) -> int:
+        """How many sandboxes were created."""
+        return sum(group.creations for group in self._groups.values())
+
+    def active_only(self) -> Trace:
+        """The same work with every run cut to the time in which its CPUs were in use."""
+        return self._changed(
+            lambda group: replace(
+                group,
+                run_us=[min(run, int(busy / group.vcpu)) for run, busy in zip(group.run_us, group.cpu_us, strict=True)],
+            )
+        )
+
+    def without_state(self) -> Trace:
+        """The same work with nothing saved, kept or read."""
+        bare = self._changed(lambda group: replace(group, saved_state=[0] * len(group.saved_state), state_read=0))
+        bare.image_gib = bare.kept_snapshots_gib = Decimal(0)
+        return bare
+
+    def with_installs(self, gib: Decimal) -> Trace:
+        """The same work with so much more traffic for each creation."""
+        return self._changed(lambda group: replace(group, egress=group.egress + int(gib * GIB * group.creations)))
+
+    def with_memory(self, gib: Decimal) -> Trace:
+        """The same work on sandboxes of at least so much memory."""
+        return self._changed(lambda group: replace(group, memory_gib=max(group.memory_gib, gib)))
+
+    def _changed(self, change: Callable[[_Columns], _Columns]) -> Trace:
+        other = copy(self)
+        other._groups = {key: change(group) for key, group in self._groups.items()}  # noqa: SLF001 - one of its kind
+        return other
 
     def __len__(self) -> int:
         """How many runs there are."""
