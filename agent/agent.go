@@ -19,8 +19,9 @@ type agent struct {
 	reaper  *reaper
 	users   userDatabase
 	null    int           // /dev/null, as stdin of commands that have none
-	resync  atomic.Bool   // SIGUSR1 came
 	frames  atomic.Uint64 // frames received, for the lease
+
+	interrupted atomic.Bool // SIGUSR1 came
 
 	// What only the reading goroutine uses.
 	session string
@@ -55,47 +56,51 @@ func newAgent(in, out *os.File) (*agent, error) {
 
 // serve speaks with one host after the other; it returns when the way to any host is closed for good.
 func (a *agent) serve() error {
-	a.out.halt(helloFrame(map[string]any{"version": version, "await": true}))
-	scanning := true
-	for {
-		var f frame
-		var h *hello
+	a.out.halt(awaitHello())
+	for scanning := true; ; {
 		var err error
 		if scanning {
-			h, err = a.decoder.scan()
+			var h *hello
+			if h, err = a.decoder.scan(); err == nil {
+				a.greet(h)
+				scanning = false
+			}
 		} else {
-			f, err = a.decoder.next()
+			var f frame
+			if f, err = a.decoder.next(); err == nil {
+				a.frames.Add(1)
+				scanning, err = a.handle(f)
+			}
 		}
 		switch {
-		case err == nil && scanning:
-			a.greet(h)
-			scanning = false
-			continue
 		case err == nil:
-			a.frames.Add(1)
-			scanning, err = a.handle(f)
 		case errors.Is(err, errSync):
 			a.out.halt(nil)
 			scanning = true
-			continue
-		case errors.Is(err, os.ErrDeadlineExceeded):
-			_ = a.in.SetReadDeadline(time.Time{})
-		}
-		switch {
-		case a.resync.Swap(false) || errors.Is(err, errViolation):
+		case errors.Is(err, errViolation), errors.Is(err, os.ErrDeadlineExceeded) && a.isInterrupted():
 			a.session = ""
-			a.out.halt(helloFrame(map[string]any{"version": version, "await": true}))
+			a.out.halt(awaitHello())
 			scanning = true
-		case err != nil && !errors.Is(err, os.ErrDeadlineExceeded):
+		case !errors.Is(err, os.ErrDeadlineExceeded):
 			return err
 		}
 	}
 }
 
-// interrupt makes the agent scan: the frame that it is in the middle of will never be finished.
+// interrupt says that the frame at hand, if there is one, will never be finished.
 func (a *agent) interrupt() {
-	a.resync.Store(true)
+	a.interrupted.Store(true)
 	_ = a.in.SetReadDeadline(time.Unix(1, 0))
+}
+
+// isInterrupted says whether that is why a read ended by its deadline.
+func (a *agent) isInterrupted() bool {
+	_ = a.in.SetReadDeadline(time.Time{})
+	return a.interrupted.Swap(false)
+}
+
+func awaitHello() []byte {
+	return helloFrame(map[string]any{"version": version, "await": true})
 }
 
 func helloFrame(body map[string]any) []byte {

@@ -116,30 +116,44 @@ type decoder struct {
 
 // next returns the next frame. After errSync and errViolation the bytes in question are still there for scan.
 func (d *decoder) next() (frame, error) {
-	if err := d.fill(headerSize); err != nil {
-		return frame{}, err
+	for {
+		f, missing, err := d.cut()
+		if missing == 0 || err != nil {
+			return f, err
+		}
+		if err := d.fill(missing); err != nil {
+			return frame{}, err
+		}
 	}
-	header := d.buffer[d.start:d.end]
-	length := int(binary.BigEndian.Uint32(header))
-	kind := frameType(header[8])
-	if bytes.HasPrefix(header, syncMarker[:headerSize]) {
-		return frame{}, errSync
+}
+
+// cut takes a whole frame out of the buffer, or says up to how many bytes have to be there for that.
+func (d *decoder) cut() (f frame, missing int, err error) {
+	held := d.buffer[d.start:d.end]
+	if len(held) < headerSize {
+		return f, headerSize, nil
 	}
-	if length > maxPayload || kind < frameOpen || kind > framePong {
-		return frame{}, errViolation
+	if bytes.HasPrefix(held, syncMarker[:headerSize]) {
+		return f, 0, errSync
 	}
-	if err := d.fill(headerSize + length); err != nil {
-		return frame{}, err
+	size := headerSize + int(binary.BigEndian.Uint32(held))
+	kind := frameType(held[8])
+	if size > headerSize+maxPayload || kind < frameOpen || kind > framePong {
+		return f, 0, errViolation
 	}
-	f := frame{kind, binary.BigEndian.Uint32(d.buffer[d.start+4:]), d.buffer[d.start+headerSize : d.start+headerSize+length]}
-	d.start += headerSize + length
-	return f, nil
+	if len(held) < size {
+		return f, size, nil
+	}
+	d.start += size
+	return frame{kind, binary.BigEndian.Uint32(held[4:]), held[headerSize:size]}, 0, nil
 }
 
 // scan throws bytes away until behind a sync marker and a HELLO that is accepted.
 func (d *decoder) scan() (*hello, error) {
 	for {
-		if h := d.findHello(); h != nil {
+		h, start := d.findHello()
+		d.start = start
+		if h != nil {
 			return h, nil
 		}
 		if err := d.fill(d.end - d.start + 1); err != nil {
@@ -148,46 +162,48 @@ func (d *decoder) scan() (*hello, error) {
 	}
 }
 
-// findHello looks through what was read so far, and keeps of it only what may be the beginning of a HELLO.
-// A marker never occurs inside a HELLO, so of two incomplete ones the first was cut short and the later one counts.
-func (d *decoder) findHello() *hello {
-	keep := d.end - len(syncMarker) + 1
+// findHello looks through the buffer for the first marker with a HELLO that is accepted. The bytes before start are of no use
+// any more: what is left begins behind that HELLO, or else with what may still become one. A marker never occurs inside a
+// HELLO, so of two incomplete ones the first was cut short and the later one counts.
+func (d *decoder) findHello() (h *hello, start int) {
+	keep := max(d.start, d.end-len(syncMarker)+1)
 	for at := d.start; ; at++ {
 		i := bytes.Index(d.buffer[at:d.end], syncMarker)
 		if i < 0 {
-			break
+			return nil, keep
 		}
 		at += i
-		head := at + len(syncMarker)
-		if d.end < head+headerSize {
-			keep = at
-			continue
+		h, end, complete := d.helloAt(at + len(syncMarker))
+		if h != nil {
+			return h, end
 		}
-		length := int(binary.BigEndian.Uint32(d.buffer[head:]))
-		isHello := frameType(d.buffer[head+8]) == frameHello && binary.BigEndian.Uint32(d.buffer[head+4:]) == 0
-		if !isHello || length > maxHello {
-			continue
-		}
-		body := head + headerSize
-		if d.end < body+length {
-			keep = at
-			continue
-		}
-		if h := parseHello(d.buffer[body : body+length]); h != nil {
-			d.start = body + length
-			return h
+		if !complete {
+			keep = min(keep, at)
 		}
 	}
-	d.start = max(d.start, keep)
-	return nil
 }
 
-// fill reads until n bytes are buffered. It asks for no more than the rest of a large frame, so that large frames
-// never have to be moved to the front.
-func (d *decoder) fill(n int) error {
-	if d.end-d.start >= n {
-		return nil
+// helloAt reads the HELLO frame that begins at head, if it is one that is accepted; complete is false while it may yet become
+// one.
+func (d *decoder) helloAt(head int) (h *hello, end int, complete bool) {
+	body := head + headerSize
+	if d.end < body {
+		return nil, 0, false
 	}
+	length := int(binary.BigEndian.Uint32(d.buffer[head:]))
+	stream := binary.BigEndian.Uint32(d.buffer[head+4:])
+	if frameType(d.buffer[head+8]) != frameHello || stream != 0 || length > maxHello {
+		return nil, 0, true
+	}
+	if d.end < body+length {
+		return nil, 0, false
+	}
+	return parseHello(d.buffer[body : body+length]), body + length, true
+}
+
+// fill reads once, towards n buffered bytes. It asks for no more than the rest of a large frame, so that large frames never
+// have to be moved to the front.
+func (d *decoder) fill(n int) error {
 	if d.start == d.end {
 		d.start, d.end = 0, 0
 	}
@@ -195,13 +211,8 @@ func (d *decoder) fill(n int) error {
 		d.end = copy(d.buffer[:], d.buffer[d.start:d.end])
 		d.start = 0
 	}
-	for d.end-d.start < n {
-		limit := min(d.start+max(n, readAtLeast), len(d.buffer))
-		got, err := d.source.Read(d.buffer[d.end:limit])
-		d.end += got
-		if err != nil {
-			return err
-		}
-	}
-	return nil
+	limit := min(d.start+max(n, readAtLeast), len(d.buffer))
+	got, err := d.source.Read(d.buffer[d.end:limit])
+	d.end += got
+	return err
 }

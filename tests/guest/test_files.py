@@ -7,7 +7,7 @@ import hashlib
 import io
 import os
 import tarfile
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
 import pytest
@@ -90,7 +90,7 @@ async def test_missing_directories_are_made_only_on_request(guest: Guest, peer: 
 @pytest.mark.parametrize("op", ["read", "stat", "list", "remove", "move", "tar_out"])
 async def test_what_is_missing_is_not_found(guest: Guest, peer: Peer, op: str) -> None:
     path = f"{peer.box}/missing"
-    calls = {
+    calls: dict[str, Callable[[], Awaitable[object]]] = {
         "read": lambda: guest.read_bytes(path),
         "stat": lambda: guest.stat(path),
         "list": lambda: guest.list_dir(path),
@@ -206,7 +206,7 @@ async def test_a_download_left_half_way_harms_nobody(guest: Guest, peer: Peer) -
     assert len(await guest.read_bytes(f"{peer.box}/big")) == 8 * MIB
 
 
-# -- uploads that do not end well: nothing of them stays, and what was there before is untouched ------------------------
+# -- uploads that do not end well: nothing of them stays, and what was there before is untouched ----------------------
 
 
 async def test_an_upload_that_is_cancelled_leaves_nothing(guest: Guest, peer: Peer) -> None:
@@ -289,7 +289,7 @@ async def test_a_full_disk(real_guest: Guest, real: RealPeer) -> None:
     assert await real_guest.read_bytes(f"{real.box}/file") == b"before"
 
 
-# -- links ---------------------------------------------------------------------------------------------------------------
+# -- links ------------------------------------------------------------------------------------------------------------
 
 
 async def test_symlinks_are_followed_as_linux_does(guest: Guest, peer: Peer) -> None:
@@ -319,7 +319,7 @@ async def _link(guest: Guest, peer: Peer, name: str, target: str) -> None:
     await guest.tar_in(peer.box, archive)
 
 
-# -- archives ------------------------------------------------------------------------------------------------------------
+# -- archives ---------------------------------------------------------------------------------------------------------
 
 
 def _tar(links: dict[str, str] | None = None, files: dict[str, bytes] | None = None, **more: tarfile.TarInfo) -> bytes:
@@ -411,7 +411,7 @@ async def test_what_is_no_archive_is_told(guest: Guest, peer: Peer, junk: bytes)
     assert bad.value.code == "bad-archive"
 
 
-# -- size ----------------------------------------------------------------------------------------------------------------
+# -- size -------------------------------------------------------------------------------------------------------------
 
 
 async def test_a_large_file_passes_unchanged_with_flat_memory(real_guest: Guest, real: RealPeer) -> None:

@@ -209,8 +209,19 @@ async def _copy(pieces: AsyncIterable[bytes], file: BinaryIO) -> None:
 
 
 async def _replace(target: Path, pieces: AsyncIterable[bytes]) -> None:
-    """Write beside the target and rename, so that a download cut short leaves what was there."""
-    fd, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
+    """Write beside the target and rename, so that a download cut short leaves what was there.
+
+    Raises:
+        InvalidRequestError: nothing can be written there.
+    """
+    try:
+        fd, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
+    except OSError as error:
+        raise InvalidRequestError(
+            f"'{target}' cannot be written: {error.strerror}.",
+            hint="Name a file in a directory that exists here and may be written.",
+            code="cannot-write",
+        ) from error
     try:
         with os.fdopen(fd, "wb") as file:
             await _copy(pieces, file)

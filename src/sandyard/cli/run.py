@@ -86,10 +86,11 @@ def run(
             try:
                 code = await run_command(sandbox, command)
             finally:
-                if not keep:
+                if keep:
+                    say(f"kept {sandbox.id}")
+                else:
                     await sandbox.delete("its command ended")
             if keep:
-                say(f"kept {sandbox.id}")
                 await sandbox.sleep()
             if receipt:
                 print_receipt(

@@ -68,6 +68,9 @@ class Cgroup(Protocol):
     def oom_kills(self) -> int:
         """How many of its tasks the kernel killed for want of memory."""
 
+    def refused_tasks(self) -> int:
+        """How often the kernel refused to make another task, for there were as many as there may be."""
+
     def send_kill(self) -> None:
         """Send SIGKILL to every task, without waiting for what comes of it."""
 
@@ -166,6 +169,10 @@ class CgroupV1:
         """Return the kernel's counter."""
         return _read_field(self._dirs["memory"] / "memory.oom_control", "oom_kill")
 
+    def refused_tasks(self) -> int:
+        """Return the kernel's counter."""
+        return _read_field(self._dirs["pids"] / "pids.events", "max")
+
     def send_kill(self) -> None:
         """Signal the tasks that are there now."""
         _kill_all(self.pids())
@@ -244,6 +251,10 @@ class CgroupV2:
     def oom_kills(self) -> int:
         """Return the kernel's counter."""
         return _read_field(self._dir / "memory.events", "oom_kill")
+
+    def refused_tasks(self) -> int:
+        """Return the kernel's counter."""
+        return _read_field(self._dir / "pids.events", "max")
 
     def send_kill(self) -> None:
         """Signal the tasks that are there now."""

@@ -96,9 +96,6 @@ class MachineUsage:
     disk_bytes: int
     """Its own part of the disk: blocks allocated for what it wrote."""
 
-    oom_kills: int = 0
-    """How often the kernel killed something of it for want of memory; the machine may have lived on."""
-
 
 class Machine(Protocol):
     """One running or paused machine."""
@@ -136,6 +133,10 @@ class Machine(Protocol):
 
     def usage(self) -> MachineUsage:
         """Read what it has used; works until ``remove``."""
+        ...
+
+    def oom_kills(self) -> int:
+        """Return how often the kernel killed something of it for want of memory; the machine may have lived on."""
         ...
 
     async def wait(self) -> MachineExit:

@@ -216,6 +216,10 @@ class FakeMachine:
         """Read the figures that follow from its processes and its clock."""
         return self._body.usage()
 
+    def oom_kills(self) -> int:
+        """Return 0: here the kernel kills whole machines only."""
+        return 0
+
     async def wait(self) -> MachineExit:
         """Return how it ended."""
         return await asyncio.shield(self._body.exit)

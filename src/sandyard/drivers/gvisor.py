@@ -27,6 +27,9 @@ _JOIN = 'n=$1; shift; while [ $n -gt 0 ]; do echo $$ >"$1" || exit 97; shift; n=
 _WITH_MEMINFO = 'mount --bind "$1" /proc/meminfo && shift && exec "$@"'
 """runsc tells the sandbox how much memory there is by the host's /proc/meminfo; here it finds the machine's limit."""
 
+_NO_ROOM_BYTES = 64 * 1024
+"""Free space below which a checkpoint that failed is taken to have failed for want of space."""
+
 CONTROL_ROOT = Path("/run/sandyard")
 """Where runsc keeps its control sockets: a unix socket's path has 107 bytes, too few for just any state directory."""
 
@@ -105,7 +108,7 @@ class Gvisor:
 
     def _lay_out(self, spec: MachineSpec) -> None:
         (spec.directory / "disk").mkdir(exist_ok=True)
-        self._control(spec).mkdir(parents=True, exist_ok=True)
+        self._control(spec).mkdir(mode=0o700, parents=True, exist_ok=True)
         fifo.make_fifos(spec.directory)
         (spec.directory / "config.json").write_text(oci_config(spec))
         (spec.directory / "meminfo").write_text(f"MemTotal: {spec.memory_mib * 1024} kB\n")
@@ -226,7 +229,7 @@ class GvisorMachine:
         )
         if result.code != 0:
             said = " ".join(result.stderr.split())
-            if _is_no_space(said):
+            if _is_no_space(said) or _is_full(to):
                 raise NoSpaceError(
                     f"the disk is full: the checkpoint of {self.spec.id} could not be written. The sandbox goes on.",
                     hint="Free space under the state directory: delete snapshots, or run 'sandyard images prune'.",
@@ -290,6 +293,8 @@ class GvisorMachine:
             end = MachineExit(ExitReason.MEMORY, f"it reached its limit of {self.spec.memory_mib} MiB")
         elif self._asked is not None:
             end = MachineExit(self._asked)
+        elif self._cgroup.refused_tasks():  # the sandbox kernel gives up when the host refuses it a task
+            end = MachineExit(ExitReason.FAULT, f"it reached its limit of {self.spec.pids} host tasks")
         else:
             end = MachineExit(ExitReason.FAULT, _last_words(self.spec.directory))
         if not self._ended.done():
@@ -367,6 +372,12 @@ def _last_words(directory: Path) -> str:
         with contextlib.suppress(OSError):
             said.append((directory / name).read_text(errors="replace")[-600:])
     return " ".join(" ".join(said).split()) or "it said nothing"
+
+
+def _is_full(directory: Path) -> bool:
+    """Whether nothing more can be written there: what runsc cannot write may also make it panic, and say only that."""
+    disk = os.statvfs(directory)
+    return disk.f_bavail * disk.f_frsize < _NO_ROOM_BYTES
 
 
 def _is_no_space(text: str) -> bool:

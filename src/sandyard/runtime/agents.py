@@ -16,6 +16,7 @@ def install_agent(layout: Layout) -> str:
 
     Raises:
         HostError: the package was built without it.
+        NoSpaceError: the disk is full.
     """
     packaged = resources.files("sandyard") / "_agent" / "sandyard-agent"
     try:
@@ -29,9 +30,11 @@ def install_agent(layout: Layout) -> str:
     target = layout.agent(digest)
     if not target.exists():
         part = layout.agents / f"{digest}.{os.getpid()}.part"
-        part.mkdir()
-        (part / target.name).write_bytes(binary)
-        (part / target.name).chmod(0o755)
+        shutil.rmtree(part, ignore_errors=True)  # of an earlier process with this pid that was killed
+        with layout.full_disk_told():
+            part.mkdir()
+            (part / target.name).write_bytes(binary)
+            (part / target.name).chmod(0o755)
         try:
             part.rename(target.parent)
         except OSError:  # another process was faster with the same bytes

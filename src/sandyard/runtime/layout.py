@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import errno
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+
+from sandyard.errors import HostError, NoSpaceError
 
 
 @dataclass(frozen=True, slots=True)
@@ -13,10 +18,41 @@ class Layout:
     root: Path
 
     def make(self) -> None:
-        """Make the folders, readable by their owner only: memory images hold secrets."""
-        self.root.mkdir(parents=True, exist_ok=True)
-        for directory in (self.sandboxes, self.snapshots, self.images, self.agents, self.locks):
-            directory.mkdir(mode=0o700, exist_ok=True)
+        """Make the folders and the store's file, for their owner only: memory images and environments hold secrets.
+
+        Raises:
+            NoSpaceError: the disk is full.
+            HostError: they cannot be made there.
+        """
+        try:
+            with self.full_disk_told():
+                self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
+                for directory in (self.sandboxes, self.snapshots, self.images, self.agents, self.locks):
+                    directory.mkdir(mode=0o700, exist_ok=True)
+                self.database.touch(mode=0o600)
+        except OSError as error:
+            raise HostError(
+                f"the state directory {self.root} cannot be made or written: {error.strerror}.",
+                hint="Name another one with --state-dir, or run as a user who may write there.",
+                code="state-unusable",
+            ) from error
+
+    @contextmanager
+    def full_disk_told(self) -> Iterator[None]:
+        """Say in plain words that a file here could not be written for want of space.
+
+        Raises:
+            NoSpaceError: that is why what is inside failed.
+        """
+        try:
+            yield
+        except OSError as error:
+            if error.errno not in {errno.ENOSPC, errno.EDQUOT}:
+                raise
+            raise NoSpaceError(
+                f"the disk under {self.root} is full.",
+                hint="Free space there: delete sandboxes and snapshots, or run 'sandyard images prune'.",
+            ) from error
 
     @property
     def database(self) -> Path:

@@ -53,7 +53,7 @@ class Runtime:
         """Work with these parts; ``open`` makes them."""
         self._services = services
         self.snapshots = Snapshots(services)
-        self.pool = Pool(self._make)
+        self.pool = Pool(self._make, services.settings.refill_after_s)
         self._owned: dict[str, Sandbox] = {}
         self._loading = asyncio.Lock()
         self._starts = asyncio.Semaphore(services.settings.starts_at_once)
@@ -75,6 +75,7 @@ class Runtime:
         Raises:
             StateVersionError: a newer version has written it.
             HostError: this host lacks what is needed.
+            NoSpaceError: the disk is full.
         """
         layout = Layout(state_dir.absolute())
         layout.make()
@@ -90,7 +91,11 @@ class Runtime:
             agent=install_agent(layout),
         )
         runtime = cls(services)
-        await runtime._recover()
+        try:
+            await runtime._recover()
+        except BaseException:
+            await runtime.close()
+            raise
         runtime._ticker = asyncio.create_task(runtime._tick_forever())
         return runtime
 
@@ -260,7 +265,8 @@ class Runtime:
 
     async def _register(self, row: SandboxRow) -> Sandbox:
         """Own the id first and write the row second, so that nobody takes a sandbox in the making for an orphan."""
-        lock = OwnerLock.take(self._services.layout.lock(row.id))
+        with self._services.layout.full_disk_told():
+            lock = OwnerLock.take(self._services.layout.lock(row.id))
         if lock is None:
             raise self._locked(row.id)
         event = EventRow(row.created_ms, row.id, "state", {"from": None, "to": row.state, "phase": "begin"})
@@ -359,7 +365,8 @@ class Runtime:
 
     async def tick(self) -> None:
         """Look at the clocks of every sandbox once."""
-        await self._delete_expired()
+        with suppress(SandyardError):  # a full disk; it must not stop the clocks
+            await self._load_expired()
         for sandbox in list(self._owned.values()):
             if sandbox.state is State.DELETED:
                 await self._let_go(sandbox)
@@ -367,10 +374,12 @@ class Runtime:
                 with suppress(SandyardError):  # its events have it, and the next tick tries again
                     await sandbox.tick()
 
-    async def _delete_expired(self) -> None:
+    async def _load_expired(self) -> None:
         """Load what sleeps past its time, so that its clock is seen."""
         for row in await self._services.store.expired(self._services.clock.now_ms()):
-            with suppress(SandboxLockedError, SandboxNotFoundError):
+            with suppress(
+                SandyardError
+            ):  # another process has it, or its events have why not; the next tick tries again
                 await self.get(row.id)
 
     async def _let_go(self, sandbox: Sandbox) -> None:
@@ -380,14 +389,11 @@ class Runtime:
     async def _recover(self) -> None:
         """Take over what no process owns: whatever was running goes on, whatever was half made goes away."""
         unowned = []
-        live = set()
         for row in await self._services.store.sandboxes(without_states=[State.DELETED, State.ASLEEP, State.FAILED]):
-            try:
+            with suppress(SandboxLockedError):
                 unowned.append(await self._claim(row))
-            except SandboxLockedError:
-                live.add(row.id)
         await _gather_limited((sandbox.recover() for sandbox in unowned), self._services.settings.starts_at_once)
-        await self.snapshots.collect(await self._services.driver.version(), live)
+        await self.snapshots.collect(await self._services.driver.version(), self._owned)
 
     async def _claim(self, row: SandboxRow) -> Sandbox:
         lock = OwnerLock.take(self._services.layout.lock(row.id))

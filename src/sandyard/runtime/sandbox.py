@@ -6,14 +6,21 @@ import asyncio
 import shutil
 import signal
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Literal, ParamSpec, TypedDict, TypeVar
 
 from sandyard.drivers import After, ExitReason, Machine, MachineSpec
-from sandyard.errors import SandboxGoneError, SandboxStateError, SandyardError, TransportError
+from sandyard.errors import (
+    CommandError,
+    NoSpaceError,
+    SandboxGoneError,
+    SandboxStateError,
+    SandyardError,
+    TransportError,
+)
 from sandyard.guest import ExecResult, Guest, Process, PtySize, Spawned
 from sandyard.images import ImageConfig
 from sandyard.runtime import checkpoints
@@ -84,7 +91,7 @@ class Sandbox:
         """The machine under it while it is awake."""
         return self._machine
 
-    @property
+    @cached_property
     def image_config(self) -> ImageConfig:
         """What its image says about commands."""
         return self._services.images.get(self.row.image_digest).config
@@ -121,24 +128,26 @@ class Sandbox:
     async def exec(self, command: Command) -> AsyncIterator[Process]:
         """Start a command and give its streams; one that is left before its end is killed."""
         async with self.awake() as guest:
-            before = self._oom_kills()
+            machine, before = self._machine, self._oom_kills()
             process = await guest.exec(command.argv, stdin=command.stdin, **self._exec_options(command))
-            process.judge = partial(self._blame_memory, before=before)
+            process.judge = partial(self._blame_memory, machine=machine, before=before)
             async with process:
                 yield process
 
-    def _blame_memory(self, result: ExecResult, *, before: int) -> ExecResult:
+    def _blame_memory(self, result: ExecResult, *, machine: Machine | None, before: int) -> ExecResult:
         """Say of a failed command that it was killed for memory, where the kernel killed something meanwhile.
 
         The kernel may kill the host process behind one process of the sandbox, and the sandbox lives on; inside, that
-        process then seems to have ended by itself.
+        process then seems to have ended by itself. Another machine than the command began in, after a sleep, counts
+        from 0.
         """
-        if result.exit_code == 0 or result.timed_out or self._oom_kills() == before:
+        kills = self._oom_kills() - (before if self._machine is machine else 0)
+        if result.exit_code == 0 or result.timed_out or kills == 0:
             return result
         return replace(result, exit_code=_SIGKILLED, signal=signal.SIGKILL, oom_killed=True)
 
     def _oom_kills(self) -> int:
-        return 0 if self._machine is None else self._machine.usage().oom_kills
+        return 0 if self._machine is None else self._machine.oom_kills()
 
     async def run(self, command: Command, *, stdin: bytes | None = None, limit: int = OUTPUT_LIMIT) -> ExecResult:
         """Run a command to its end and return its output, at most ``limit`` bytes of each stream."""
@@ -227,12 +236,23 @@ class Sandbox:
     ) -> None:
         self._directory.mkdir(mode=0o700)
         async with self._journal.transition(Doing.CREATE, State.RUNNING) as note:
-            await self._launch(steps, checkpoint, orphans="keep", before_life=before_life)
+            guest = await self._launch(steps, checkpoint, orphans="keep", before_life=before_life)
             note.changes["boot"] = boot
             note.data |= {"boot": boot, "steps_ms": steps.ms}
             if for_pool:
+                await self._wait_in_pool(guest)
                 note.changes |= {"state": State.CREATING, "doing": Doing.WAIT_IN_POOL}
         self.steps_ms = steps.ms
+
+    async def _wait_in_pool(self, guest: Guest) -> None:
+        """Run something once, as the first command after a restore takes twice as long as those after it; then freeze.
+
+        A sandbox kernel that has nothing to do still takes some hundredths of a processor.
+        """
+        with suppress(CommandError):  # an image need not have it
+            await guest.run(["/bin/true"])
+        if self._machine is not None:
+            await self._machine.pause()
 
     async def claim(self, spec: SandboxSpec, *, is_ephemeral: bool) -> None:
         """Hand a copy from the pool to whoever asked for ``spec``.
@@ -243,9 +263,10 @@ class Sandbox:
         await self._uninterrupted(self._claim, spec, is_ephemeral=is_ephemeral)
 
     async def _claim(self, spec: SandboxSpec, *, is_ephemeral: bool) -> None:
-        if self.row.doing != Doing.WAIT_IN_POOL or self._guest is None:
+        if self.row.doing != Doing.WAIT_IN_POOL or self._machine is None or self._guest is None:
             raise self._wrong_state("claimed")
         try:
+            await self._machine.resume()
             await self._guest.ping()
         except (SandboxGoneError, TransportError) as error:
             raise self._wrong_state("claimed") from error
@@ -273,7 +294,7 @@ class Sandbox:
         orphans: Orphans,
         former: Guest | None = None,
         before_life: BeforeLife | None = None,
-    ) -> None:
+    ) -> Guest:
         if self._removal is not None:  # what is left of the machine that was saved has the same names
             await self._removal
         machine, guest = await self._launcher.launch(
@@ -282,6 +303,7 @@ class Sandbox:
         if self.row.is_ephemeral:
             await guest.lease(self._services.settings.lease_s)
         self._take(machine, guest)
+        return guest
 
     def _take(self, machine: Machine, guest: Guest) -> None:
         self._machine, self._guest = machine, guest
@@ -427,7 +449,13 @@ class Sandbox:
     async def _delete(self, reason: str) -> None:
         if self.state is State.DELETED:
             return
-        await self._journal.begin(Doing.DELETE)
+        try:
+            await self._journal.begin(Doing.DELETE)
+        except NoSpaceError:  # deleting is how a full disk is emptied, so it makes room for its own record first
+            if self._machine is not None:
+                await self._machine.kill()
+            await asyncio.to_thread(shutil.rmtree, self._sleep_dir, ignore_errors=True)
+            await self._journal.begin(Doing.DELETE)
         if self._machine is not None:
             await self._machine.kill()
         note = Note(changes={"cpu_us": self._cpu_us(), "doing": Doing.DELETE}, data={"reason": reason})
@@ -517,7 +545,7 @@ class Sandbox:
             "memory_peak_bytes": usage.memory_peak_bytes,
             "memory_limit_mib": self.spec.memory_mib,
             "disk_bytes": usage.disk_bytes,
-            "oom_kills": usage.oom_kills,
+            "oom_kills": self._machine.oom_kills(),
         }
         return [self._journal.event("usage", data)]
 
@@ -577,7 +605,8 @@ class Sandbox:
 
         async def alone() -> T:
             async with self._mutex:
-                return await do(*args, **kwargs)
+                with self._services.layout.full_disk_told():
+                    return await do(*args, **kwargs)
 
         return await asyncio.shield(self._spawn(alone()))
 

@@ -19,8 +19,8 @@ class Settings:
     start_timeout_s: float = 30.0
     """How long a machine's agent may take to answer after its start."""
 
-    idle_cpu_share: float = 0.02
-    """Share of one processor below which a sandbox that nobody calls counts as idle."""
+    idle_cpu_share: float = 0.1
+    """Share of one processor below which a sandbox that nobody calls counts as idle; gVisor's own clock takes half."""
 
     tick_s: float = 1.0
     """How often the clocks are looked at."""
@@ -30,6 +30,9 @@ class Settings:
 
     lease_s: float = 30.0
     """How long a one-off sandbox outlives a process that was killed."""
+
+    refill_after_s: float = 0.25
+    """How long after a copy was taken from the pool the next one is started."""
 
     starts_at_once: int = 4
     """Machines started at the same time by one call: a fork into many, a pool being filled, a recovery."""

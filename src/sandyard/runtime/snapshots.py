@@ -6,7 +6,7 @@ import asyncio
 import hashlib
 import json
 import shutil
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager
 from dataclasses import asdict
 from enum import StrEnum
@@ -76,9 +76,9 @@ class Snapshots:
         """Remove a snapshot; sandboxes made from it have their own copy of what they need."""
         event = self._event(row, {"id": row.id, "kind": row.kind, "bytes": -row.size_bytes})
         aside = set_aside(self.path(row))
-        await self._services.store.delete_snapshot(row.id, event)
-        if aside is not None:
+        if aside is not None:  # before the row: on a full disk this makes the room to write that it is gone
             await asyncio.to_thread(shutil.rmtree, aside, ignore_errors=True)
+        await self._services.store.delete_snapshot(row.id, event)
 
     def check_fits(self, row: SnapshotRow, driver_version: str) -> None:
         """Refuse a snapshot that this host's isolation layer did not write.
@@ -141,26 +141,42 @@ class Snapshots:
 
     # -- cleaning up ---------------------------------------------------------------------------------------------------
 
-    async def collect(self, driver_version: str, live: set[str]) -> None:
+    async def collect(self, driver_version: str, owned: Collection[str]) -> None:
         """Remove what nobody can use any more: what was cut short, and templates of another agent or driver version.
 
         Args:
             driver_version: of the driver now.
-            live: sandboxes that some process owns; what they are writing stays.
+            owned: sandboxes that this process has just taken over; it is not saving any of them.
         """
-        rows = await self._services.store.snapshots()
+        parts = list(self._services.layout.snapshots.glob("*.part"))
+        rows = await self._services.store.snapshots()  # after the files: a row is there before they are
         for row in rows:
-            if not row.is_complete or row.kind == Kind.FORK:
-                stale = row.sandbox_id not in live
-            else:
-                current = (row.driver_version, row.agent) == (driver_version, self._services.agent)
-                stale = row.kind == Kind.TEMPLATE and not current
-            if stale:
+            if _is_passing(row):
+                await self._collect_passing(row, owned)
+            elif row.kind == Kind.TEMPLATE and (row.driver_version, row.agent) != (
+                driver_version,
+                self._services.agent,
+            ):
                 await self._forget(row)
         known = {row.id for row in rows}
-        for path in self._services.layout.snapshots.iterdir():
-            if path.name.endswith(".part") and path.name.split(".")[0] not in known:
+        for path in parts:
+            if path.name.split(".")[0] not in known:
                 await asyncio.to_thread(shutil.rmtree, path, ignore_errors=True)
+
+    async def _collect_passing(self, row: SnapshotRow, owned: Collection[str]) -> None:
+        """Remove what was being made, unless its maker lives: who saves or forks a sandbox owns it meanwhile."""
+        lock = None
+        if row.sandbox_id not in owned:
+            lock = OwnerLock.take(self._services.layout.lock(row.sandbox_id))
+            if lock is None:
+                return
+        try:
+            now = await self._services.store.snapshot(row.id)  # it may have been completed just before we took the lock
+            if now is not None and _is_passing(now):
+                await self._forget(now)
+        finally:
+            if lock is not None:
+                lock.release(remove=True)
 
     async def _begin(self, sandbox: Sandbox, kind: Kind, key: str | None = None) -> SnapshotRow:
         services, of = self._services, sandbox.row
@@ -199,3 +215,8 @@ class Snapshots:
 
     def _event(self, row: SnapshotRow, data: dict[str, object]) -> EventRow:
         return EventRow(self._services.clock.now_ms(), row.sandbox_id, "snapshot", data)
+
+
+def _is_passing(row: SnapshotRow) -> bool:
+    """Whether it is only there for as long as somebody makes it, or makes forks of it."""
+    return not row.is_complete or row.kind == Kind.FORK

@@ -4,22 +4,27 @@ from __future__ import annotations
 
 import asyncio
 import fcntl
+import os
 import sqlite3
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
 from sqlalchemy import Executable, Row, Select, create_engine, delete, event, insert, select, update
+from sqlalchemy.exc import DatabaseError
 
-from sandyard.errors import StateVersionError
+from sandyard.errors import HostError, NoSpaceError, StateVersionError
 from sandyard.store import tables
 from sandyard.store.tables import EventRow, SandboxRow, SnapshotRow
 
 SCHEMA = "0001"
 """The newest revision under migrations/versions."""
+
+_INDEX_BYTES = 32 * 1024
+"""What SQLite's write-ahead log needs for its index, at least."""
 
 T = TypeVar("T")
 
@@ -35,6 +40,7 @@ class Store:
 
     def __init__(self, path: Path) -> None:
         """Take a database that has the newest schema; use ``open`` to get there."""
+        self._path = path
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="sandyard-store")
         self._engine = create_engine(f"sqlite:///{path}", connect_args={"timeout": BUSY_TIMEOUT_S})
         event.listen(self._engine, "connect", _configure)
@@ -45,6 +51,8 @@ class Store:
 
         Raises:
             StateVersionError: a newer version of Sandyard has written it.
+            NoSpaceError: the disk is full; so it is with every other call that writes.
+            HostError: it is no database, or cannot be read or written.
         """
         await asyncio.to_thread(migrate, path)
         return cls(path)
@@ -141,7 +149,12 @@ class Store:
 
     async def _call(self, work: Callable[[], T]) -> T:
         """Run it in the store's thread, to its end even when the caller is cancelled."""
-        return await asyncio.shield(asyncio.get_running_loop().run_in_executor(self._thread, work))
+
+        def told() -> T:
+            with _troubles_told(self._path):
+                return work()
+
+        return await asyncio.shield(asyncio.get_running_loop().run_in_executor(self._thread, told))
 
 
 def migrate(path: Path) -> None:
@@ -149,9 +162,15 @@ def migrate(path: Path) -> None:
 
     Raises:
         StateVersionError: its schema is newer than this version knows.
+        NoSpaceError: the disk is full.
+        HostError: it is no database, or cannot be read or written.
     """
-    if _revision(path) == SCHEMA:
-        return
+    with _troubles_told(path):
+        if _revision(path) != SCHEMA:
+            _upgrade(path)
+
+
+def _upgrade(path: Path) -> None:
     with path.with_suffix(".lock").open("a") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         found = _revision(path)
@@ -181,9 +200,36 @@ def _revision(path: Path) -> str | None:
     with closing(sqlite3.connect(path, timeout=BUSY_TIMEOUT_S)) as connection:
         try:
             row = connection.execute("SELECT version_num FROM alembic_version").fetchone()
-        except sqlite3.OperationalError:  # no such table: a first migration was cut short
-            return None
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode == sqlite3.SQLITE_ERROR:  # no such table: a first migration was cut short
+                return None
+            raise
     return None if row is None else str(row[0])
+
+
+@contextmanager
+def _troubles_told(path: Path) -> Iterator[None]:
+    """Say in plain words what SQLite could not do."""
+    try:
+        yield
+    except (DatabaseError, sqlite3.DatabaseError) as error:
+        cause = error.orig if isinstance(error, DatabaseError) else error
+        # A write-ahead log that finds no room for its index is told as an I/O error.
+        if getattr(cause, "sqlite_errorcode", None) == sqlite3.SQLITE_FULL or not _has_room(path.parent):
+            raise NoSpaceError(
+                f"the disk under {path.parent} is full: nothing could be written down, so nothing was begun.",
+                hint="Free space there, and ask again.",
+            ) from error
+        raise HostError(
+            f"the state database {path} cannot be used: {cause}.",
+            hint="See that the disk is sound and the file is Sandyard's own, or use another state directory.",
+            code="state-unusable",
+        ) from error
+
+
+def _has_room(directory: Path) -> bool:
+    free = os.statvfs(directory)
+    return free.f_bavail * free.f_frsize >= _INDEX_BYTES
 
 
 def _configure(connection: Any, _record: Any) -> None:
