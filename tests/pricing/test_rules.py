@@ -30,7 +30,7 @@ def _amount(
         Allocated("x", vcpu, memory, disk, None, ""),
         MonthlyUsage(workload),
         workload.running_hours * HOUR,
-        Decimal(730) * HOUR,
+        Decimal(730),
         dimension,
     )
     return find_rule(rule)(situation).amount / HOUR

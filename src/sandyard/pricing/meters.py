@@ -15,6 +15,9 @@ from sandyard.pricing.rounding import round_up
 from sandyard.pricing.rules import Factor, Measured, Situation, find_rule
 from sandyard.pricing.usage import Counted, Held, Moved, Usage
 
+if TYPE_CHECKING:
+    from sandyard.catalog.models import Card, Conventions, Meter, Price, Variant
+
 ZERO = Decimal(0)
 _HOUR_S = Decimal(3600)
 
@@ -48,9 +51,6 @@ _PER_SANDBOX = frozenset(
         Quantity.RULE,
     }
 )
-
-if TYPE_CHECKING:
-    from sandyard.catalog.models import Card, Conventions, Meter, Price, Variant
 """Bought once for each sandbox, so that "always" means the period for each of those that exist at once."""
 
 
@@ -150,7 +150,7 @@ def measure(meter: Meter, conventions: Conventions, allocated: Allocated, usage:
     time_s = usage.time_s(meter.when, meter.rounding, month, each=quantity in _PER_SANDBOX)
     if quantity is Quantity.RULE:
         unit = parse_unit(meter.unit)
-        situation = Situation(meter, allocated, usage, time_s, usage.period_s(month), unit.dimension)
+        situation = Situation(meter, allocated, usage, time_s, month, unit.dimension)
         return find_rule(meter.rule or "")(situation)
     size, unit_text = _SIZES[quantity](meter, gb, allocated, usage)
     sized = () if unit_text is None else ((size, unit_text),)

@@ -138,7 +138,8 @@ def _take(card: Card, lines: Sequence[Component], allowance: Allowance) -> list[
     for name in allowance.meters:
         for index, line in enumerate(lines):
             if line.meter == name:
-                used = min(line.quantity - line.included, left / base[name])
+                have = line.quantity - line.included
+                used = have if have * base[name] <= left else left / base[name]
                 left -= used * base[name]
                 taken[index] = _reduced(line, used)
     return [taken.get(index, line) for index, line in enumerate(lines)]

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
         Meter,
         Plan,
         Rounding,
+        Shape,
         ShapesAllocation,
         SizeRange,
         StepsAllocation,
@@ -325,7 +326,7 @@ class _Engine:
             return self.by_name({shape.id: float(shape.units or 0) for shape in self.shapes()})
         return np.ones(self.size)
 
-    def shapes(self) -> list[_Shape]:
+    def shapes(self) -> list[Shape]:
         ways = self.card.allocation.of if self.card.allocation.kind == "any-of" else (self.card.allocation,)
         return [shape for way in ways if way.kind == "shapes" for shape in way.shapes]
 
@@ -485,10 +486,6 @@ class _Bill:
     total: Floats
     missing: Bools
     has_fee: bool
-
-
-if TYPE_CHECKING:
-    from sandyard.catalog.models import Shape as _Shape
 
 
 def _lexically_less(left: tuple[Floats, ...], right: tuple[Floats, ...]) -> Bools:

@@ -14,7 +14,7 @@ def larger_of_request_and_use(situation: Situation) -> Measured:
         size, used, unit = situation.allocated.vcpu, situation.usage.active_vcpu_s, "vCPU"
     else:
         size, unit = situation.allocated.memory_gib, "GiB"
-        used = situation.usage.held_gib_s("observed_memory", When.RUNNING, None, situation.period_s, None)
+        used = situation.usage.held_gib_s("observed_memory", When.RUNNING, None, situation.month_hours, None)
     requested = size * situation.time_s
     if used > requested:
         return Measured(used, ((used, f"{unit}-s used"),))

@@ -28,7 +28,7 @@ class Situation:
     time_s: Decimal
     """Billed time of the meter's ``when``, already rounded by its rounding."""
 
-    period_s: Decimal
+    month_hours: Decimal
     dimension: Dimension
     """Of the meter's unit."""
 
