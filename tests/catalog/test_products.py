@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from datetime import date
 from importlib.resources import files
 
@@ -74,6 +75,14 @@ def test_isolation_is_not_claimed_beyond_the_sources(catalog: Catalog) -> None:
 def test_the_schema_beside_the_cards_is_that_of_the_models() -> None:
     committed = (files("sandyard") / "data" / "card.schema.json").read_text(encoding="utf-8")
     assert committed == schema_text()
+
+
+def test_the_schema_takes_numbers_and_sizes_as_the_cards_write_them() -> None:
+    definitions = json.loads(schema_text())["$defs"]
+    shape = definitions["Shape"]["properties"]
+    assert shape["vcpu"]["type"] == ["string", "integer"]
+    assert shape["memory"]["type"] == "string"
+    assert {"type": "string", "examples": ["8 GB", "512 MiB"]} in shape["disk"]["anyOf"]
 
 
 def test_every_card_names_the_schema_for_editors() -> None:

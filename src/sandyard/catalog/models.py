@@ -9,7 +9,7 @@ from datetime import date
 from decimal import Decimal, InvalidOperation
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
 from sandyard.catalog.features import FEATURES
@@ -58,16 +58,20 @@ def _feature(value: object) -> str:
     return value
 
 
-_TEXT_SCHEMA = {"type": "string"}
-Number = Annotated[Decimal, BeforeValidator(_exact), PlainSerializer(str), Field(json_schema_extra=_TEXT_SCHEMA)]
+Number = Annotated[
+    Decimal,
+    BeforeValidator(_exact),
+    PlainSerializer(str),
+    WithJsonSchema({"type": ["string", "integer"], "pattern": "^[0-9]+([.][0-9]+)?$", "minimum": 0}),
+]
 SizeText = Annotated[
     Size,
     BeforeValidator(_size),
     PlainSerializer(str),
-    Field(json_schema_extra={"type": "string", "examples": ["8 GB"]}),
+    WithJsonSchema({"type": "string", "examples": ["8 GB", "512 MiB"]}),
 ]
 UnitText = Annotated[str, BeforeValidator(_unit)]
-FeatureName = Annotated[str, BeforeValidator(_feature)]
+FeatureName = Annotated[str, BeforeValidator(_feature), WithJsonSchema({"type": "string", "enum": list(FEATURES)})]
 Identifier = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9.@-]*$")]
 Text = Annotated[str, Field(min_length=1)]
 
