@@ -44,6 +44,7 @@ func main() {
 }
 
 func runAgent() error {
+	signals := catchSignals()
 	limitRuntime()
 	syscall.Umask(0o022)
 	if err := ignoreChildSignals(); err != nil {
@@ -73,7 +74,7 @@ func runAgent() error {
 		return err
 	}
 	go a.serveHolds(listener)
-	go a.heedSignals()
+	go a.heed(signals)
 	if err := a.serve(); !errors.Is(err, io.EOF) {
 		return err
 	}
@@ -111,11 +112,16 @@ func becomeSubreaper() error {
 	return nil
 }
 
-// heedSignals acts on SIGUSR1 and lets the others pass. They are caught, not ignored: commands would inherit that.
-func (a *agent) heedSignals() {
+// catchSignals takes the signals that must not end a sandbox; SIGUSR1 among them, which says something. They are caught, not
+// ignored: commands would inherit that.
+func catchSignals() <-chan os.Signal {
 	caught := make(chan os.Signal, 16)
 	signal.Notify(caught, syscall.SIGUSR1, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP, syscall.SIGQUIT)
-	for s := range caught {
+	return caught
+}
+
+func (a *agent) heed(signals <-chan os.Signal) {
+	for s := range signals {
 		if s == syscall.SIGUSR1 {
 			a.interrupt()
 		}
