@@ -127,6 +127,12 @@ def test_four_questions_are_answered_from_every_card_with_its_own_sources(catalo
         assert all(set(answer.sources) <= known for answer in answers)
 
 
+def test_a_meter_with_a_rule_is_not_called_billed_in_full(catalog: Catalog) -> None:
+    idle = " ".join(four_questions(catalog["aws-lambda-microvm"])[0].answer)
+    assert "CPU baseline: in full, idle or not" in idle
+    assert "CPU above the baseline: what the rule above-baseline counts" in idle
+
+
 def test_the_four_answers_of_codesandbox(catalog: Catalog) -> None:
     idle, rounding, caps, rest = four_questions(catalog["codesandbox-sdk"])
     assert "VM credits: in full, idle or not, 0.01486 a Unit-Hours" in idle.answer

@@ -143,7 +143,10 @@ def test_bad_input_is_named_and_never_priced(arguments: list[str], said: str) ->
 
 
 def test_an_unknown_product_is_named() -> None:
-    assert "No product is called 'e3b'" in str(_refusal("price", "explain", "e3b"))
+    refusal = _refusal("price", "explain", "e3b")
+    assert "No product is called 'e3b'" in str(refusal)
+    assert refusal.hint is not None
+    assert "Near it: e2b" in refusal.hint
 
 
 def test_explain_shows_every_sum_source_and_doubt() -> None:

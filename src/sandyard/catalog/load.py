@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from difflib import get_close_matches
 from importlib.resources import files
 from typing import TYPE_CHECKING
 
@@ -57,8 +58,10 @@ class Catalog:
         try:
             return self.cards[product]
         except KeyError:
+            near = get_close_matches(product, self.cards, n=3)
+            meant = f"Near it: {', '.join(near)}. " if near else ""
             raise RateCardNotFoundError(
-                f"No product is called '{product}'.", hint="`sandyard catalog list` names all products."
+                f"No product is called '{product}'.", hint=f"{meant}`sandyard catalog list` names all products."
             ) from None
 
 

@@ -318,11 +318,16 @@ def _sources(card: Card, when: When | None) -> tuple[str, ...]:
     return tuple(sorted(named))
 
 
+def _basis(meter: Meter) -> str:
+    if meter.rule is not None:
+        return f"what the rule {meter.rule} counts"
+    return "only what is used" if meter.quantity in _ACTIVE else "in full, idle or not"
+
+
 def _on_idle(card: Card) -> Iterator[str]:
     for meter in card.meters:
         if meter.quantity in _COMPUTE:
-            basis = "only what is used" if meter.quantity in _ACTIVE else "in full, idle or not"
-            yield f"{meter.name}: {basis}, {_price(meter)}"
+            yield f"{meter.name}: {_basis(meter)}, {_price(meter)}"
     yield card.lifecycle.idle or "what counts as idle is not stated in the sources"
 
 
