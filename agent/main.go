@@ -44,7 +44,7 @@ func main() {
 }
 
 func runAgent() error {
-	signals := catchSignals()
+	interrupts := catchSignals()
 	limitRuntime()
 	syscall.Umask(0o022)
 	if err := ignoreChildSignals(); err != nil {
@@ -74,7 +74,7 @@ func runAgent() error {
 		return err
 	}
 	go a.serveHolds(listener)
-	go a.heed(signals)
+	go a.heed(interrupts)
 	if err := a.serve(); !errors.Is(err, io.EOF) {
 		return err
 	}
@@ -112,18 +112,19 @@ func becomeSubreaper() error {
 	return nil
 }
 
-// catchSignals takes the signals that must not end a sandbox; SIGUSR1 among them, which says something. They are caught, not
-// ignored: commands would inherit that.
+// catchSignals returns where SIGUSR1 arrives, which says something. Whatever else would end this process is thrown away. All are
+// caught, not ignored: commands would inherit that.
 func catchSignals() <-chan os.Signal {
-	caught := make(chan os.Signal, 16)
-	signal.Notify(caught, syscall.SIGUSR1, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP, syscall.SIGQUIT)
-	return caught
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGILL, syscall.SIGTRAP,
+		syscall.SIGABRT, syscall.SIGBUS, syscall.SIGFPE, syscall.SIGSEGV, syscall.SIGTERM, syscall.SIGSTKFLT, syscall.SIGXCPU,
+		syscall.SIGXFSZ, syscall.SIGSYS)
+	interrupts := make(chan os.Signal, 1)
+	signal.Notify(interrupts, syscall.SIGUSR1)
+	return interrupts
 }
 
-func (a *agent) heed(signals <-chan os.Signal) {
-	for s := range signals {
-		if s == syscall.SIGUSR1 {
-			a.interrupt()
-		}
+func (a *agent) heed(interrupts <-chan os.Signal) {
+	for range interrupts {
+		a.interrupt()
 	}
 }
