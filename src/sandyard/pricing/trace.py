@@ -80,7 +80,7 @@ class _Columns:
     cold_disk: list[int] = field(default_factory=list)
     saved_state: list[int] = field(default_factory=list)
     executions: list[int] = field(default_factory=list)
-    sessions: list[list[int]] = field(default_factory=list)
+    sessions: list[range] = field(default_factory=list)
     """The runs of each sandbox, as indices."""
 
     creations: int = 0
@@ -139,11 +139,10 @@ class Trace:
         group = self._groups.get(key)
         if group is None:
             group = self._groups[key] = _Columns(*key)
-        indices = []
+        before = len(group.start_us)
         for number, run in enumerate(own):
             gap = own[number + 1].start_us - run.end_us if number + 1 < len(own) else 0
             suspended = gap if run.suspended_us is None else run.suspended_us
-            indices.append(len(group.start_us))
             group.start_us.append(run.start_us)
             group.run_us.append(run.end_us - run.start_us)
             group.suspended_us.append(suspended)
@@ -163,7 +162,7 @@ class Trace:
         last = own[-1]
         lifetime = last.end_us + (last.suspended_us or 0) - first.start_us
         group.longest_lifetime_us = max(group.longest_lifetime_us, lifetime)
-        group.sessions.append(indices)
+        group.sessions.append(range(before, len(group.start_us)))
 
     @property
     def request(self) -> tuple[Decimal, Decimal, Decimal]:
@@ -223,8 +222,10 @@ def _span(groups: Iterable[_Columns]) -> int:
 
 
 def _fault(own: list[Run]) -> str | None:
+    if len(own) == 1:
+        return _own_fault(own[0])
     faults = [fault for run in own if (fault := _own_fault(run)) is not None]
-    if not faults and len(own) > 1:
+    if not faults:
         faults = [fault for earlier, later in pairwise(own) if (fault := _order_fault(earlier, later)) is not None]
     return faults[0] if faults else None
 
