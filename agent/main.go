@@ -47,7 +47,7 @@ func runAgent() error {
 	interrupts := catchSignals()
 	limitRuntime()
 	syscall.Umask(0o022)
-	if err := ignoreChildSignals(); err != nil {
+	if err := keepFromRuntime(); err != nil {
 		return err
 	}
 	isInit := os.Getpid() == 1
@@ -112,12 +112,12 @@ func becomeSubreaper() error {
 	return nil
 }
 
-// catchSignals returns where SIGUSR1 arrives, which says something. Whatever else would end this process is thrown away. All are
-// caught, not ignored: commands would inherit that.
+// catchSignals returns where SIGUSR1 arrives, which says something. Whatever else would end or stop this process is thrown away:
+// Linux would protect PID 1, gVisor does not. All are caught, not ignored: commands would inherit that.
 func catchSignals() <-chan os.Signal {
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGILL, syscall.SIGTRAP,
-		syscall.SIGABRT, syscall.SIGBUS, syscall.SIGFPE, syscall.SIGSEGV, syscall.SIGTERM, syscall.SIGSTKFLT, syscall.SIGXCPU,
-		syscall.SIGXFSZ, syscall.SIGSYS)
+		syscall.SIGABRT, syscall.SIGBUS, syscall.SIGFPE, syscall.SIGSEGV, syscall.SIGTERM, syscall.SIGSTKFLT, syscall.SIGTSTP,
+		syscall.SIGTTIN, syscall.SIGTTOU, syscall.SIGXCPU, syscall.SIGXFSZ, syscall.SIGSYS)
 	interrupts := make(chan os.Signal, 1)
 	signal.Notify(interrupts, syscall.SIGUSR1)
 	return interrupts
