@@ -12,9 +12,10 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from sandyard.cli.messages import say
 from sandyard.cli.options import StateDir
 from sandyard.cli.progress import progress_bar
-from sandyard.cli.session import open_runtime, perform, say
+from sandyard.cli.session import open_runtime, perform
 from sandyard.cli.settings import CliSettings
 from sandyard.errors import InvalidRequestError
 from sandyard.images import Image, ImageStore

@@ -16,6 +16,7 @@ from sandyard.drivers import After, ExitReason, Machine, MachineSpec
 from sandyard.errors import (
     CommandError,
     NoSpaceError,
+    OutOfMemoryError,
     SandboxGoneError,
     SandboxStateError,
     SandyardError,
@@ -34,9 +35,6 @@ from sandyard.runtime.services import Services
 from sandyard.runtime.spec import SandboxSpec
 from sandyard.runtime.states import AWAKE, Boot, Doing, State
 from sandyard.store import EventRow, SandboxRow
-
-OUT_OF_MEMORY = "out-of-memory"
-"""The error code of a sandbox that was killed for reaching its memory limit."""
 
 OUTPUT_LIMIT = 16 * 1024 * 1024
 
@@ -199,12 +197,10 @@ class Sandbox:
             await asyncio.wait({self._watcher}, timeout=_LAST_WORDS_S)
         if self.state is not State.FAILED or self.row.reason is None:
             return error
-        memory = self.row.reason.startswith("out of memory")
-        return SandboxGoneError(
-            f"sandbox {self.id} ended while it was in use: {self.row.reason}.",
-            hint="Give it more memory." if memory else "Its events say what happened before.",
-            code=OUT_OF_MEMORY if memory else None,
-        )
+        what = f"sandbox {self.id} ended while it was in use: {self.row.reason}."
+        if self.row.reason.startswith("out of memory"):
+            return OutOfMemoryError(what, hint="Give it more memory.")
+        return SandboxGoneError(what, hint="Its events say what happened before.")
 
     # -- being made ----------------------------------------------------------------------------------------------------
 
