@@ -20,7 +20,9 @@ from sandyard.cli.session import open_runtime, perform
 from sandyard.errors import InvalidRequestError
 from sandyard.guest import Entry, EntryType, Guest
 
-app = typer.Typer(help="Read and write a sandbox's files; '-' stands for stdin or stdout.", no_args_is_help=True)
+app = typer.Typer(
+    add_completion=False, help="Read and write a sandbox's files; '-' stands for stdin or stdout.", no_args_is_help=True
+)
 
 SandboxId = Annotated[str, typer.Argument(metavar="ID")]
 Remote = Annotated[str, typer.Argument(metavar="PATH", help="A path in the sandbox.")]

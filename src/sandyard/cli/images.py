@@ -22,7 +22,7 @@ from sandyard.images import Image, ImageStore
 from sandyard.runtime.layout import Layout
 from sandyard.units import format_bytes
 
-app = typer.Typer(help="Root file systems that sandboxes start from.", no_args_is_help=True)
+app = typer.Typer(add_completion=False, help="Root file systems that sandboxes start from.", no_args_is_help=True)
 
 AsJson = Annotated[bool, typer.Option("--json", help="As JSON, for programs.")]
 Insecure = Annotated[

@@ -70,7 +70,7 @@ def _alone(function: Callable[..., None]) -> typer.Typer:
 
 def _without(name: str, extra: str, package: str) -> typer.Typer:
     """Stand in where an extra is not installed, so that the help of the others works."""
-    app = typer.Typer(help=f"Needs the extra '{extra}': pip install 'sandyard[{extra}]'.")
+    app = typer.Typer(add_completion=False, help=f"Needs the extra '{extra}': pip install 'sandyard[{extra}]'.")
 
     @app.command(context_settings={"ignore_unknown_options": True, "allow_extra_args": True})
     def refuse() -> None:
