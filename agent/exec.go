@@ -7,8 +7,8 @@ import (
 	"syscall"
 )
 
-// exec runs a command; its stream ends with the command, or at once if it is detached. The id is taken before anything else
-// is read from the host, so that requests which follow find it.
+// exec runs a command; its stream ends with the command, or at once if it is detached. The id is taken before anything
+// else is read from the host, so that requests which follow find it.
 func (a *agent) exec(s *stream, r *request) error {
 	if r.ID == "" {
 		return badRequest("an exec needs an id")
