@@ -17,11 +17,12 @@ import pytest
 from .conftest import Cli, kill_hard, processes, wait_for_line
 
 COUNTER = (
-    "import time, pathlib\n"
+    "import os, time, pathlib\n"
     "n = 0\n"
     "while True:\n"
     "    n += 1\n"
-    "    pathlib.Path('/tmp/count').write_text(str(n))\n"
+    "    pathlib.Path('/tmp/count.new').write_text(str(n))\n"
+    "    os.replace('/tmp/count.new', '/tmp/count')\n"
     "    time.sleep(0.05)\n"
 )
 
