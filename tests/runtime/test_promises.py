@@ -158,3 +158,31 @@ async def test_what_a_command_gets_comes_from_the_call_then_the_sandbox_then_the
     assert (await chosen.run(Command(argv=["id", "-u"], user="77"))).stdout == b"77\n"
     await sandbox.sleep()
     assert b"C=call" not in (await sandbox.run(Command(argv=["env"]))).stdout.split()
+
+
+async def test_the_time_in_the_pool_is_not_the_sandboxs(
+    runtime: Runtime, spec: SandboxSpec, clock: ManualClock
+) -> None:
+    plain = replace(spec, sleep_after_s=None)
+    await runtime.warm(plain, 1)
+    clock.advance(3600)
+    sandbox = await runtime.create(plain)
+    assert sandbox.row.boot == "pool"
+    clock.advance(10)
+    await sandbox.delete()
+    total = add_up(await runtime.events(sandbox.id), now_ms=clock.now_ms())
+    assert (total.running_ms, total.paused_ms, total.asleep_ms) == (10_000, 0, 0)
+    assert total.memory_held_gib_hours == pytest.approx(256 / 1024 * 10 / 3600)
+
+
+async def test_copies_of_the_pool_are_not_listed_not_even_in_the_making(
+    runtime: Runtime, spec: SandboxSpec, host: FakeHost
+) -> None:
+    kept = await runtime.create(spec)
+    host.faults.restore_s = 0.1
+    filling = asyncio.create_task(runtime.warm(spec, 2))
+    seen = set()
+    while not filling.done():
+        seen |= {row.id for row in await runtime.sandboxes()}
+        await asyncio.sleep(0.01)
+    assert seen == {kept.id}

@@ -215,33 +215,35 @@ class Runtime:
     ) -> Sandbox:
         """Start a sandbox from the template, or make the template with it."""
         row = replace(self._new_row(spec), image_digest=image.digest, is_ephemeral=is_ephemeral)
+        if for_pool:
+            row = replace(row, doing=Doing.WAIT_IN_POOL)
         async with self._starts:
             with self._services.images.pin(image.digest):
-                return await self._start(row, await self._key(spec, image), steps, for_pool=for_pool)
+                return await self._start(row, await self._key(spec, image), steps)
 
-    async def _start(self, row: SandboxRow, key: str, steps: Steps, *, for_pool: bool) -> Sandbox:
+    async def _start(self, row: SandboxRow, key: str, steps: Steps) -> Sandbox:
         template = await self.snapshots.template(key)
         if template is None:
             async with self.snapshots.making_template(key):
                 template = await self.snapshots.template(key)
                 if template is None:
-                    return await self._start_cold(row, key, steps, for_pool=for_pool)
+                    return await self._start_cold(row, key, steps)
         sandbox = await self._register(row)
         try:
-            await sandbox.start(Boot.TEMPLATE, steps, checkpoint=self.snapshots.path(template), for_pool=for_pool)
+            await sandbox.start(Boot.TEMPLATE, steps, checkpoint=self.snapshots.path(template))
         except StartError:
             if self.snapshots.path(template).exists() and (await self.snapshots.template(key)) == template:
                 await self.snapshots.delete(template)  # it does not start: the next one makes it anew
             raise
         return sandbox
 
-    async def _start_cold(self, row: SandboxRow, key: str, steps: Steps, *, for_pool: bool) -> Sandbox:
+    async def _start_cold(self, row: SandboxRow, key: str, steps: Steps) -> Sandbox:
         sandbox = await self._register(row)
 
         async def save(machine: Machine) -> None:
             await self.snapshots.save_template(sandbox, machine, key)
 
-        await sandbox.start(Boot.COLD, steps, before_life=save, for_pool=for_pool)
+        await sandbox.start(Boot.COLD, steps, before_life=save)
         return sandbox
 
     def _new_row(self, spec: SandboxSpec) -> SandboxRow:

@@ -211,33 +211,32 @@ class Sandbox:
         *,
         checkpoint: Path | None = None,
         before_life: BeforeLife | None = None,
-        for_pool: bool = False,
     ) -> None:
         """Bring the machine up, from a checkpoint or cold; on failure nothing of the sandbox is left but its row.
 
-        One ``for_pool`` stays in the making until it is claimed.
+        One that is made for the pool stays in the making until it is claimed: it is nobody's yet.
 
         Raises:
             StartError: it did not start.
             StartTimeoutError: its agent did not answer.
         """
         try:
-            await self._uninterrupted(self._start, boot, steps, checkpoint, before_life, for_pool=for_pool)
+            await self._uninterrupted(self._start, boot, steps, checkpoint, before_life)
         except BaseException:
             await self._uninterrupted(self._delete, "it did not start")
             raise
 
-    async def _start(
-        self, boot: Boot, steps: Steps, checkpoint: Path | None, before_life: BeforeLife | None, *, for_pool: bool
-    ) -> None:
+    async def _start(self, boot: Boot, steps: Steps, checkpoint: Path | None, before_life: BeforeLife | None) -> None:
         self._directory.mkdir(mode=0o700)
-        async with self._journal.transition(Doing.CREATE, State.RUNNING) as note:
+        for_pool = self.row.doing == Doing.WAIT_IN_POOL
+        doing, to = (Doing.WAIT_IN_POOL, State.CREATING) if for_pool else (Doing.CREATE, State.RUNNING)
+        async with self._journal.transition(doing, to) as note:
             guest = await self._launch(steps, checkpoint, orphans="keep", before_life=before_life)
             note.changes["boot"] = boot
             note.data |= {"boot": boot, "steps_ms": steps.ms}
             if for_pool:
                 await self._wait_in_pool(guest)
-                note.changes |= {"state": State.CREATING, "doing": Doing.WAIT_IN_POOL}
+                note.changes["doing"] = doing
         self.steps_ms = steps.ms
 
     async def _wait_in_pool(self, guest: Guest) -> None:
