@@ -375,11 +375,22 @@ func (s *stream) finish(payload []byte) {
 }
 
 func answer(result any) []byte {
-	return encode(map[string]any{"result": result})
+	payload := encode(map[string]any{"result": result})
+	if len(payload) > maxPayload {
+		return answerFailure(&failure{"io-error", "the answer is longer than a frame"})
+	}
+	return payload
 }
 
+// maxMessage is what an error says at most; some quote a request, which may be as long as a frame.
+const maxMessage = 1000
+
 func answerFailure(err error) []byte {
-	return encode(map[string]any{"error": asFailure(err)})
+	f := *asFailure(err)
+	if len(f.Message) > maxMessage {
+		f.Message = f.Message[:maxMessage] + "..."
+	}
+	return encode(map[string]any{"error": f})
 }
 
 // encode returns JSON; strings that are not UTF-8 lose the bytes that are not.

@@ -125,6 +125,22 @@ def test_requests_that_cannot_be_are_answered(host: Host) -> None:
         assert code(host.answer(host.last).answer) == expected, payload
 
 
+def test_answers_about_long_requests_fit_into_a_frame(host: Host) -> None:
+    long = "\x01" * 30_000
+    assert code(host.call(long)) == "unknown-op"
+    assert code(host.call("stat", path="/" + long)) == "io-error"
+    assert code(host.call("signal", exec=long, signal=9)) == "exec-not-found"
+    for number in range(100):
+        started = host.call("exec", id=f"{number}", argv=["sh", "-c", "sleep 100", "x" * 100_000], detach=True)
+        assert code(started) is None
+    listed = host.call("processes")["result"]["processes"]
+    assert len(listed) == 100
+    assert all(entry["argv"][:3] == ["sh", "-c", "sleep 100"] for entry in listed)
+    assert all(400 < len(entry["argv"][3]) < 512 for entry in listed)
+    for number in range(100):
+        assert code(host.call("signal", exec=f"{number}", signal=9)) is None
+
+
 def test_an_id_is_taken_until_its_command_has_ended(host: Host) -> None:
     first = host.open("exec", id="same", argv=["sleep", "100"])
     assert code(host.call("exec", id="same", argv=["true"])) == "exec-exists"
