@@ -136,7 +136,7 @@ async def test_a_half_deleted_sandbox_is_cleaned_up(open_runtime, spec, host: Fa
     first = await open_runtime()
     sandbox = await first.create(spec)
     assert sandbox._machine is not None
-    sandbox._machine.remove = asyncio.Event().wait  # type: ignore[method-assign,assignment]
+    sandbox._machine.remove = asyncio.Event().wait
     await sandbox.delete()
     await crash(first)
     assert list((tmp_path / "state" / "sandboxes").iterdir()) != []
