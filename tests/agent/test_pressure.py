@@ -37,11 +37,15 @@ def test_a_stream_without_credit_gets_one_window_and_the_others_all_they_want(ho
 def test_both_outputs_share_the_window_and_neither_shuts_the_other_out(host: Host) -> None:
     host.grants_credit = False
     stream = host.open("exec", id="both", shell="cat /dev/zero & cat /dev/zero >&2")
-    while sum(map(len, host.streams[stream].data.values())) < WINDOW:
-        host.pump()
-    host.ping(b"x")
-    assert sum(map(len, host.streams[stream].data.values())) == WINDOW
-    assert all(len(host.streams[stream].data[channel]) > 0 for channel in (1, 2))
+    granted = WINDOW
+    outputs = host.streams[stream].data
+    while not (outputs[1] and outputs[2]):
+        while len(outputs[1]) + len(outputs[2]) < granted:
+            host.pump()
+        host.ping(b"%d" % granted)
+        assert len(outputs[1]) + len(outputs[2]) == granted
+        host.frame(FrameType.CREDIT, stream, (65536).to_bytes(4, "big"))
+        granted += 65536
 
 
 def test_a_command_that_does_not_read_holds_up_only_its_own_input(host: Host) -> None:
