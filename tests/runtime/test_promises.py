@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from sandyard.drivers.fake import FakeHost
-from sandyard.errors import StartError
-from sandyard.runtime import Command, Runtime, SandboxSpec
+from sandyard.errors import NoSpaceError, StartError
+from sandyard.runtime import Command, Runtime, SandboxSpec, State
 from sandyard.runtime.usage import add_up
 from sandyard.store import EventRow
 
@@ -186,3 +186,32 @@ async def test_copies_of_the_pool_are_not_listed_not_even_in_the_making(
         seen |= {row.id for row in await runtime.sandboxes()}
         await asyncio.sleep(0.01)
     assert seen == {kept.id}
+
+
+async def test_a_sleep_that_filled_the_disk_to_its_last_byte_is_a_sleep(
+    open_runtime: OpenRuntime, spec: SandboxSpec, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The checkpoint is whole and the machine gone when there is no room to write that down."""
+    runtime = await open_runtime()
+    sandbox, other = await runtime.create(spec), await runtime.create(spec)
+    store = runtime._services.store
+    write = store.update_sandbox
+
+    async def full(sandbox_id, changes, *happened):
+        if changes.get("state") == State.ASLEEP:
+            raise NoSpaceError("the disk is full.", hint="Free some.")
+        await write(sandbox_id, changes, *happened)
+
+    monkeypatch.setattr(store, "update_sandbox", full)
+    for one in (sandbox, other):
+        async with one.awake() as guest:
+            await guest.write("/kept", b"x")
+        with pytest.raises(NoSpaceError):
+            await one.sleep()
+        assert one.state is State.ASLEEP
+    monkeypatch.undo()
+    assert (await sandbox.run(Command(argv=["cat", "/kept"]))).stdout == b"x"
+    await crash(runtime)
+    again = await (await open_runtime()).get(other.id)
+    assert again.state is State.ASLEEP
+    assert (await again.run(Command(argv=["cat", "/kept"]))).stdout == b"x"

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from sandyard.errors import SandyardError
+from sandyard.errors import NoSpaceError, SandyardError
 from sandyard.runtime.clock import Clock
 from sandyard.runtime.states import Doing, State
 from sandyard.store import EventRow, SandboxRow, Store
@@ -28,6 +28,9 @@ class Note:
 
     failed_state: State | None = None
     """Where it is when the transition fails; None for where it was."""
+
+    is_done: bool = False
+    """It has happened for good, even where the disk has no room to write that down; recovery finds the same."""
 
 
 class Journal:
@@ -67,7 +70,12 @@ class Journal:
         except BaseException as error:
             await self._fail(note.failed_state or before, doing, note, error)
             raise
-        await self.end(to, doing, note)
+        try:
+            await self.end(to, doing, note)
+        except NoSpaceError:
+            if note.is_done:
+                self.row = replace(self.row, **({"state": to, "doing": None} | note.changes))
+            raise
 
     async def _fail(self, state: State, doing: Doing, note: Note, error: BaseException) -> None:
         reason = error.what if isinstance(error, SandyardError) else repr(error)

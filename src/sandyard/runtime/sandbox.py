@@ -367,6 +367,7 @@ class Sandbox:
             note.data["checkpoint_bytes"] = checkpoints.size_of(self._sleep_dir)
             self._machine = None
             self._removal = self._spawn(machine.remove())
+            note.is_done = True
         self._wake_for_late_calls()
 
     def _wake_for_late_calls(self) -> None:
