@@ -29,10 +29,9 @@ class Disk:
 
     def leave(self, free_bytes: int) -> None:
         """Fill it up to so much."""
-        with self._ballast.open("wb") as file, suppress(OSError):
+        with self._ballast.open("wb", buffering=0) as file, suppress(OSError):
             while True:
                 file.write(bytes(64 * 1024))
-                file.flush()
         os.truncate(self._ballast, self._ballast.stat().st_size - free_bytes)
 
     def empty(self) -> None:
