@@ -215,3 +215,25 @@ async def test_a_sleep_that_filled_the_disk_to_its_last_byte_is_a_sleep(
     again = await (await open_runtime()).get(other.id)
     assert again.state is State.ASLEEP
     assert (await again.run(Command(argv=["cat", "/kept"]))).stdout == b"x"
+
+
+async def test_a_failure_that_cannot_be_written_down_is_told_as_itself(
+    runtime: Runtime, spec: SandboxSpec, host: FakeHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sandbox = await runtime.create(spec)
+    store = runtime._services.store
+    write = store.update_sandbox
+
+    async def full(sandbox_id, changes, *happened):
+        if any(event.data.get("phase") == "failed" for event in happened):
+            raise NoSpaceError("no room to write.", hint="Free some.")
+        await write(sandbox_id, changes, *happened)
+
+    monkeypatch.setattr(store, "update_sandbox", full)
+    host.faults.disk_full = True
+    with pytest.raises(NoSpaceError, match="checkpoint"):
+        await sandbox.sleep()
+    assert (sandbox.state, sandbox.row.doing) == (State.RUNNING, None)
+    host.faults.disk_full = False
+    await sandbox.sleep()
+    assert sandbox.state is State.ASLEEP

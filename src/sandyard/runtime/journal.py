@@ -82,7 +82,12 @@ class Journal:
         changes = note.changes | {"state": state, "doing": None}
         if note.failed_state is not None:
             changes["reason"] = reason
-        await self.write(changes, self.state_event(state, doing, "failed", {"reason": reason}))
+        try:
+            await self.write(changes, self.state_event(state, doing, "failed", {"reason": reason}))
+        except (
+            NoSpaceError
+        ):  # a checkpoint that failed for it may hold its room a moment longer; recovery finds the same
+            self.row = replace(self.row, **changes)
 
     def state_event(self, to: str, doing: Doing | None, phase: str, data: Mapping[str, Any] | None = None) -> EventRow:
         """Return the event of one phase (``begin``, ``end``, ``failed``) of a transition."""
