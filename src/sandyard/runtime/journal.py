@@ -84,9 +84,7 @@ class Journal:
             changes["reason"] = reason
         try:
             await self.write(changes, self.state_event(state, doing, "failed", {"reason": reason}))
-        except (
-            NoSpaceError
-        ):  # a checkpoint that failed for it may hold its room a moment longer; recovery finds the same
+        except NoSpaceError:  # what a failed checkpoint took may come back a moment later; recovery finds the same
             self.row = replace(self.row, **changes)
 
     def state_event(self, to: str, doing: Doing | None, phase: str, data: Mapping[str, Any] | None = None) -> EventRow:
