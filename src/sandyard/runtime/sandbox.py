@@ -561,17 +561,21 @@ class Sandbox:
             # Nobody was answered yet, and the checkpoint it was waking from is whole: it sleeps on.
             await machine.remove()
             machine = None
+        reason: str | None = "it ended while no process watched it"
         if machine is not None:
-            await self._adopt(machine)
-        elif self._sleep_dir.exists() and self.row.doing != Doing.RESTORE:
+            reason = await self._adopt(machine)
+        if reason is None or (self.state is State.FAILED and self.row.doing is None):
+            return
+        if self._sleeps_on_disk():
             kept = checkpoints.size_of(self._sleep_dir)
             await self._journal.end(State.ASLEEP, None, Note(data={"recovered": True, "checkpoint_bytes": kept}))
-        elif self.state is State.FAILED and self.row.doing is None:
-            return
         else:
             await self._services.driver.sweep(self.machine_spec())
-            reason = "it ended while no process watched it"
             await self._journal.end(State.FAILED, None, Note(data={"recovered": True, "reason": reason}))
+
+    def _sleeps_on_disk(self) -> bool:
+        """Whether the checkpoint on disk is its last state, not one that it has woken from since."""
+        return self._sleep_dir.exists() and (self.state is State.ASLEEP or self.row.doing == Doing.SLEEP)
 
     async def _finish_off(self, machine: Machine | None) -> None:
         self._machine = machine
@@ -580,20 +584,20 @@ class Sandbox:
         else:
             await self._delete("its process ended")
 
-    async def _adopt(self, machine: Machine) -> None:
+    async def _adopt(self, machine: Machine) -> str | None:
+        """Take over a machine that runs; return None, or why that was not possible."""
         was_paused = self.state is State.PAUSED
         try:
             guest = await self._launcher.attach(machine, orphans="kill")
         except SandyardError as error:
             await machine.remove()
-            reason = f"its agent did not answer after a restart: {error.what}"
-            await self._journal.end(State.FAILED, None, Note(data={"recovered": True, "reason": reason}))
-            return
+            return f"its agent did not answer after a restart: {error.what}"
         self._take(machine, guest)
         if was_paused:
             await machine.pause()
         self._discard_sleep()
         await self._journal.end(State.PAUSED if was_paused else State.RUNNING, None, Note(data={"recovered": True}))
+        return None
 
     # -- how work is done ----------------------------------------------------------------------------------------------
 
