@@ -371,19 +371,20 @@ class Runtime:
         """Look at the clocks of every sandbox once."""
         with suppress(SandyardError):  # a full disk; it must not stop the clocks
             await self._load_expired()
-        for sandbox in list(self._owned.values()):
-            if sandbox.state is State.DELETED:
-                await self._let_go(sandbox)
-            else:
-                with suppress(SandyardError):  # its events have it, and the next tick tries again
-                    await sandbox.tick()
+        await _gather_limited(map(self._tick_one, list(self._owned.values())), self._services.settings.starts_at_once)
+
+    async def _tick_one(self, sandbox: Sandbox) -> None:
+        if sandbox.state is State.DELETED:
+            await self._let_go(sandbox)
+            return
+        with suppress(SandyardError):  # its events have it, and the next tick tries again
+            await sandbox.tick()
 
     async def _load_expired(self) -> None:
         """Load what sleeps past its time, so that its clock is seen."""
         for row in await self._services.store.expired(self._services.clock.now_ms()):
-            with suppress(
-                SandyardError
-            ):  # another process has it, or its events have why not; the next tick tries again
+            # Another process has it, or its events have why not; the next tick tries again.
+            with suppress(SandyardError):
                 await self.get(row.id)
 
     async def _let_go(self, sandbox: Sandbox) -> None:

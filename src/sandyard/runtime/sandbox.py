@@ -262,7 +262,7 @@ class Sandbox:
             raise self._wrong_state("claimed")
         try:
             await self._machine.resume()
-            await self._guest.ping()
+            await (self._guest.ping() if is_ephemeral else self._guest.lease(0))
         except (SandboxGoneError, TransportError) as error:
             raise self._wrong_state("claimed") from error
         now_ms = self._services.clock.now_ms()
@@ -278,8 +278,6 @@ class Sandbox:
         await self._journal.end(State.RUNNING, Doing.CREATE, note)
         self.spec = spec
         self._activity.touch()
-        if not is_ephemeral:
-            self._spawn(self._guest.lease(0))
 
     async def _launch(
         self,
