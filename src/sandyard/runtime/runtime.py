@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Awaitable, Iterable, Sequence
+from collections.abc import Awaitable, Coroutine, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import Self, TypeVar
+from typing import Any, Self, TypeVar
 
 from sandyard.drivers import Driver, Machine
 from sandyard.drivers.gvisor import Gvisor
@@ -58,6 +58,7 @@ class Runtime:
         self._loading = asyncio.Lock()
         self._starts = asyncio.Semaphore(services.settings.starts_at_once)
         self._ticker: asyncio.Task[None] | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
         self._is_closed = False
 
     @classmethod
@@ -123,6 +124,7 @@ class Runtime:
             with suppress(asyncio.CancelledError):
                 await self._ticker
         await self.pool.close()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
         owned, self._owned = self._owned, {}
         outcomes = await asyncio.gather(*(sandbox.close() for sandbox in owned.values()), return_exceptions=True)
         await self._services.store.close()
@@ -191,13 +193,19 @@ class Runtime:
                 *(self._fork_one(parent, self.snapshots.path(saved)) for _ in range(count)), return_exceptions=True
             )
         finally:
-            await self.snapshots.delete(saved)
+            self._behind(self.snapshots.delete(saved))
         forks = [fork for fork in made if isinstance(fork, Sandbox)]
         errors = [error for error in made if isinstance(error, BaseException)]
         if errors:
             await asyncio.gather(*(fork.delete("its fork failed") for fork in forks))
             raise errors[0]
         return forks
+
+    def _behind(self, work: Coroutine[Any, Any, None]) -> None:
+        """Do it behind the caller's back; closing waits for it."""
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
     async def _fork_one(self, parent: Sandbox, checkpoint: Path) -> Sandbox:
         row = replace(self._new_row(parent.spec), image_digest=parent.row.image_digest, agent=parent.row.agent)
