@@ -24,10 +24,9 @@ type agent struct {
 	interrupted atomic.Bool // SIGUSR1 came
 
 	// What only the reading goroutine uses.
-	patience time.Time // until when a doubted frame is waited for
-	session  string
-	epoch    uint64
-	last     uint32 // the highest stream opened in this session
+	session string
+	epoch   uint64
+	last    uint32 // the highest stream opened in this session
 
 	machine  machine
 	commands commands
@@ -78,7 +77,7 @@ func (a *agent) serve() error {
 		case errors.Is(err, errSync):
 			a.out.halt(nil)
 			scanning = true
-		case errors.Is(err, errViolation), errors.Is(err, os.ErrDeadlineExceeded) && a.givesUp(scanning):
+		case errors.Is(err, errViolation), errors.Is(err, os.ErrDeadlineExceeded) && a.isInterrupted():
 			a.session = ""
 			a.out.halt(awaitHello())
 			scanning = true
@@ -88,30 +87,16 @@ func (a *agent) serve() error {
 	}
 }
 
-// frameTime is how long a frame that the host may have died in is waited for. Its host writes frames at once.
-const frameTime = 250 * time.Millisecond
-
-// interrupt says that the host may have died in the middle of a frame.
+// interrupt says that the frame at hand, if there is one, will never be finished.
 func (a *agent) interrupt() {
 	a.interrupted.Store(true)
 	_ = a.in.SetReadDeadline(time.Unix(1, 0))
 }
 
-// givesUp decides what the end of a read by its deadline means: true if the rest of a frame will not come any more.
-func (a *agent) givesUp(scanning bool) bool {
+// isInterrupted says whether that is why a read ended by its deadline.
+func (a *agent) isInterrupted() bool {
 	_ = a.in.SetReadDeadline(time.Time{})
-	if scanning {
-		a.interrupted.Store(false)
-		return false
-	}
-	if !a.interrupted.Swap(false) {
-		return a.decoder.doubted && !time.Now().Before(a.patience)
-	}
-	if a.decoder.doubt() {
-		a.patience = time.Now().Add(frameTime)
-		_ = a.in.SetReadDeadline(a.patience)
-	}
-	return false
+	return a.interrupted.Swap(false)
 }
 
 func awaitHello() []byte {

@@ -67,8 +67,20 @@ func (c *command) pump(p *outputPipe) {
 		drained, err = c.pumpOnce(p, raw)
 	}
 	c.outputEnded()
-	if drained {
+	switch {
+	case drained:
 		p.discard(raw)
+	case c.terminal:
+		// A program closes its output before it exits: were the terminal closed then, SIGHUP would be what ended it.
+		c.awaitResult()
+	}
+}
+
+func (c *command) awaitResult() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for c.result == nil {
+		c.changed.Wait()
 	}
 }
 

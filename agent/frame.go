@@ -112,21 +112,13 @@ type decoder struct {
 	source     io.Reader
 	buffer     [readAtLeast + headerSize + maxPayload]byte
 	start, end int
-	doubted    bool
 }
 
 // next returns the next frame. After errSync and errViolation the bytes in question are still there for scan.
 func (d *decoder) next() (frame, error) {
 	for {
-		if d.doubted {
-			if at, h, _, _ := d.findHello(); h != nil {
-				d.start = at
-				return frame{}, errSync
-			}
-		}
 		f, missing, err := d.cut()
 		if missing == 0 || err != nil {
-			d.doubted = false
 			return f, err
 		}
 		if err := d.fill(missing); err != nil {
@@ -156,52 +148,39 @@ func (d *decoder) cut() (f frame, missing int, err error) {
 	return frame{kind, binary.BigEndian.Uint32(held[4:]), held[headerSize:size]}, 0, nil
 }
 
-// doubt is called when the host may have died in the middle of a frame: until the next one is whole, a HELLO in the place of
-// its bytes counts. It returns whether there is such a frame.
-func (d *decoder) doubt() bool {
-	d.doubted = d.start < d.end
-	return d.doubted
-}
-
 // scan throws bytes away until behind a sync marker and a HELLO that is accepted.
 func (d *decoder) scan() (*hello, error) {
-	d.doubted = false
 	for {
-		_, h, end, keep := d.findHello()
+		h, start := d.findHello()
+		d.start = start
 		if h != nil {
-			d.start = end
 			return h, nil
 		}
-		d.start = max(d.start, keep)
 		if err := d.fill(d.end - d.start + 1); err != nil {
 			return nil, err
 		}
 	}
 }
 
-// findHello looks through the buffer for the first marker with a HELLO that is accepted, and where that ends. Without one,
-// keep is where the first begins that may still become one. A marker never occurs inside a HELLO, so of two incomplete ones
-// the first was cut short and the later one counts.
-func (d *decoder) findHello() (at int, h *hello, end, keep int) {
-	keep = -1
-	for at = d.start; ; at++ {
+// findHello looks through the buffer for the first marker with a HELLO that is accepted. The bytes before start are of no use
+// any more: what is left begins behind that HELLO, or else with what may still become one. A marker never occurs inside a
+// HELLO, so of two incomplete ones the first was cut short and the later one counts.
+func (d *decoder) findHello() (h *hello, start int) {
+	keep := max(d.start, d.end-len(syncMarker)+1)
+	for at := d.start; ; at++ {
 		i := bytes.Index(d.buffer[at:d.end], syncMarker)
 		if i < 0 {
-			break
+			return nil, keep
 		}
 		at += i
-		var complete bool
-		if h, end, complete = d.helloAt(at + len(syncMarker)); h != nil {
-			return at, h, end, 0
+		h, end, complete := d.helloAt(at + len(syncMarker))
+		if h != nil {
+			return h, end
 		}
-		if !complete && keep < 0 {
-			keep = at
+		if !complete {
+			keep = min(keep, at)
 		}
 	}
-	if keep < 0 {
-		keep = d.end - len(syncMarker) + 1
-	}
-	return 0, nil, 0, keep
 }
 
 // helloAt reads the HELLO frame that begins at head, if it is one that is accepted; complete is false while it may yet become

@@ -189,54 +189,6 @@ func TestAMarkerInThePlaceOfAFrameIsStillThereForTheScan(t *testing.T) {
 	}
 }
 
-func TestAHelloInsideADoubtedFrameCounts(t *testing.T) {
-	cut := appendFrame(nil, frameData, 1, make([]byte, 1000))[:500]
-	for name, after := range map[string][]byte{
-		"and nothing more":  nil,
-		"and more than fit": appendFrame(nil, frameData, 1, make([]byte, 1000)),
-	} {
-		for _, doubted := range []bool{true, false} {
-			source := io.MultiReader(bytes.NewReader(cut), iotest.ErrReader(os.ErrDeadlineExceeded))
-			d := decode(source)
-			if _, err := d.next(); !errors.Is(err, os.ErrDeadlineExceeded) {
-				t.Fatal(err)
-			}
-			d.source = bytes.NewReader(append(helloBytes(greeting), after...))
-			if doubted && !d.doubt() {
-				t.Fatal("there is no frame to doubt")
-			}
-			_, err := d.next()
-			if doubted != errors.Is(err, errSync) {
-				t.Errorf("%s, doubted %v: %v", name, doubted, err)
-			}
-			if !doubted {
-				continue
-			}
-			if h, err := d.scan(); err != nil || h.Session != "s" {
-				t.Errorf("%s: the scan gives %+v, %v", name, h, err)
-			}
-		}
-	}
-}
-
-func TestAFrameThatIsWholeAfterAllEndsTheDoubt(t *testing.T) {
-	frame := appendFrame(nil, frameData, 1, append([]byte{0}, helloBytes(greeting)...))
-	d := decode(io.MultiReader(bytes.NewReader(frame[:5]), iotest.ErrReader(os.ErrDeadlineExceeded)))
-	if d.doubt() {
-		t.Error("there is a frame to doubt before anything came")
-	}
-	if _, err := d.next(); !errors.Is(err, os.ErrDeadlineExceeded) || !d.doubt() {
-		t.Fatal(err)
-	}
-	ping := appendFrame(nil, framePing, 0, nil)
-	d.source = iotest.OneByteReader(bytes.NewReader(append(append(frame[5:9:9], make([]byte, len(frame)-9)...), ping...)))
-	for _, kind := range []frameType{frameData, framePing} {
-		if f, err := d.next(); err != nil || f.kind != kind || d.doubted {
-			t.Errorf("%d, %v, doubted %v", f.kind, err, d.doubted)
-		}
-	}
-}
-
 func FuzzDecoder(f *testing.F) {
 	for _, g := range append(readGolden(f).Frames, readGolden(f).Invalid...) {
 		if g.BytesHex != "" {

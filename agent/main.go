@@ -44,9 +44,10 @@ func main() {
 }
 
 func runAgent() error {
+	interrupts := catchSignals()
 	limitRuntime()
 	syscall.Umask(0o022)
-	if err := ignoreChildSignals(); err != nil {
+	if err := keepFromRuntime(); err != nil {
 		return err
 	}
 	isInit := os.Getpid() == 1
@@ -73,7 +74,7 @@ func runAgent() error {
 		return err
 	}
 	go a.serveHolds(listener)
-	go a.heedSignals()
+	go a.heed(interrupts)
 	if err := a.serve(); !errors.Is(err, io.EOF) {
 		return err
 	}
@@ -111,13 +112,19 @@ func becomeSubreaper() error {
 	return nil
 }
 
-// heedSignals acts on SIGUSR1 and lets the others pass. They are caught, not ignored: commands would inherit that.
-func (a *agent) heedSignals() {
-	caught := make(chan os.Signal, 16)
-	signal.Notify(caught, syscall.SIGUSR1, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP, syscall.SIGQUIT)
-	for s := range caught {
-		if s == syscall.SIGUSR1 {
-			a.interrupt()
-		}
+// catchSignals returns where SIGUSR1 arrives, which says something. Whatever else would end or stop this process is thrown away:
+// Linux would protect PID 1, gVisor does not. All are caught, not ignored: commands would inherit that.
+func catchSignals() <-chan os.Signal {
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGILL, syscall.SIGTRAP,
+		syscall.SIGABRT, syscall.SIGBUS, syscall.SIGFPE, syscall.SIGSEGV, syscall.SIGTERM, syscall.SIGSTKFLT, syscall.SIGTSTP,
+		syscall.SIGTTIN, syscall.SIGTTOU, syscall.SIGXCPU, syscall.SIGXFSZ, syscall.SIGSYS)
+	interrupts := make(chan os.Signal, 1)
+	signal.Notify(interrupts, syscall.SIGUSR1)
+	return interrupts
+}
+
+func (a *agent) heed(interrupts <-chan os.Signal) {
+	for range interrupts {
+		a.interrupt()
 	}
 }

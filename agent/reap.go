@@ -117,12 +117,31 @@ func (r *reaper) ifAlive(pid int, act func()) bool {
 	return alive
 }
 
-// ignoreChildSignals takes the Go runtime's handler from SIGCHLD: the reaper waits for the event itself, and to deliver the
-// signal as well costs each command time (under gVisor, a tenth of what /bin/true takes).
-func ignoreChildSignals() error {
-	var standard [4]uint64 // struct sigaction, all zero: SIG_DFL
+// keepFromRuntime sets what becomes of the signals that the Go runtime would treat otherwise.
+func keepFromRuntime() error {
+	// The reaper waits for the event itself; to deliver SIGCHLD to a handler as well costs each command time (under gVisor, a
+	// tenth of what /bin/true takes).
+	if err := setDisposition(syscall.SIGCHLD, defaultAction); err != nil {
+		return err
+	}
+	// Those of the C library, which the runtime does not let be caught. Programs that use them set them anew.
+	for number := syscall.Signal(32); number <= 34; number++ {
+		if err := setDisposition(number, ignore); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+const (
+	defaultAction = 0 // SIG_DFL
+	ignore        = 1 // SIG_IGN
+)
+
+func setDisposition(number syscall.Signal, disposition uintptr) error {
+	action := [4]uintptr{disposition} // struct sigaction, whose first field is the handler
 	_, _, errno := syscall.RawSyscall6(
-		syscall.SYS_RT_SIGACTION, uintptr(syscall.SIGCHLD), uintptr(unsafe.Pointer(&standard)), 0, 8, 0, 0)
+		syscall.SYS_RT_SIGACTION, uintptr(number), uintptr(unsafe.Pointer(&action)), 0, 8, 0, 0)
 	if errno != 0 {
 		return errno
 	}

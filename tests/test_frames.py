@@ -101,7 +101,9 @@ def test_any_split_of_the_bytes_gives_the_same_frames(expected: list[Frame], dat
     cuts = sorted(data.draw(st.lists(st.integers(0, len(wire)), max_size=6)))
     decoder = Decoder()
     found = [
-        frame for start, end in zip([0, *cuts], [*cuts, len(wire)], strict=True) for frame in decoder.feed(wire[start:end])
+        frame
+        for start, end in zip([0, *cuts], [*cuts, len(wire)], strict=True)
+        for frame in decoder.feed(wire[start:end])
     ]
     assert found == expected
     assert decoder.rest == b""

@@ -70,7 +70,7 @@ class Channel(Protocol):
 
     @property
     def is_interrupted(self) -> bool:
-        """Whether the agent was told (SIGUSR1) to forget the frame that it is in: it will say that it awaits a HELLO."""
+        """Whether the agent was told (SIGUSR1) to forget the frame that it is in; it will say that it awaits HELLO."""
         ...
 
     async def read(self) -> bytes:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
@@ -52,10 +53,10 @@ async def attach() -> AsyncIterator[Callable[..., Awaitable[Guest]]]:
     """Speak with a machine's agent; every session is closed in the end."""
     sessions: list[Guest] = []
 
-    async def begin(machine: Machine, **how: object) -> Guest:
+    async def begin(machine: Machine, *, orphans: Literal["kill", "keep"] = "kill") -> Guest:
         guest = Guest(await machine.connect())
         sessions.append(guest)
-        await guest.attach(timeout_s=30, **how)  # type: ignore[arg-type] - attach's own keywords
+        await guest.attach(orphans=orphans, timeout_s=30)
         return guest
 
     yield begin

@@ -1,4 +1,4 @@
-"""What the contract suite must know of each driver: how to make one, what it may leave behind, how to spoil its disk."""
+"""What the contract suite must know of each driver: how to make it, what it may leave behind, how to fill its disk."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ import contextlib
 import os
 import shutil
 import subprocess
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -38,18 +37,26 @@ class Kit(Protocol):
         """Give a directory in which no checkpoint finds room."""
         ...
 
-    hoarder: list[str]
+    hoarder: Sequence[str]
     """A command that takes more memory than ``spec`` allows."""
 
-    burner: list[str]
-    """A command that uses some processor time; how much is in its result."""
+    holder: Sequence[str]
+    """A command that takes 128 MiB of memory and keeps it."""
+
+    burner: Sequence[str]
+    """A command that uses half a second of processor time; how much exactly is in its result."""
+
+    spinner: Sequence[str]
+    """A command that uses all the processor time that it can get."""
 
 
 class FakeKit:
     """Machines in memory."""
 
-    hoarder = ["alloc", "1000"]
-    burner = ["burn", "0.5"]
+    hoarder: Sequence[str] = ("alloc", "1000")
+    holder: Sequence[str] = ("alloc", "128")
+    burner: Sequence[str] = ("burn", "0.5")
+    spinner: Sequence[str] = ("burn", "1000")
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -74,8 +81,10 @@ class FakeKit:
 class GvisorKit:
     """Real sandboxes."""
 
-    hoarder = ["python3", "-c", "x = bytearray(1000 * 1024 * 1024)"]
-    burner = ["python3", "-c", "import time\nwhile time.process_time() < 0.5: pass"]
+    hoarder: Sequence[str] = ("python3", "-c", "import os\nx = os.urandom(1000 << 20)")
+    holder: Sequence[str] = ("python3", "-c", "import os, time\nx = os.urandom(128 << 20)\ntime.sleep(1000)")
+    burner: Sequence[str] = ("python3", "-c", "import time\nwhile time.process_time() < 0.5: pass")
+    spinner: Sequence[str] = ("python3", "-c", "while True: pass")
 
     def __init__(self, directory: Path, rootfs: Path) -> None:
         self._directory = directory
@@ -116,11 +125,6 @@ def why_no_gvisor() -> str | None:
     if not AGENT.exists():
         return "REAL SANDBOXES NOT TESTED: the agent is not built; run 'python scripts/build_agent.py'"
     return None
-
-
-def with_memory(spec: MachineSpec, memory_mib: int) -> MachineSpec:
-    """Return the same machine with another ceiling."""
-    return replace(spec, memory_mib=memory_mib)
 
 
 def _spec(parent: Path, name: str, *, rootfs: Path) -> MachineSpec:

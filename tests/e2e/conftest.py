@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import signal
 import sqlite3
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +18,7 @@ from pathlib import Path
 import pytest
 
 from sandyard.drivers.gvisor import CONTROL_ROOT
+from sandyard.runtime import Runtime
 
 SANDYARD = Path(sys.executable).with_name("sandyard")
 
@@ -39,7 +41,9 @@ class Cli:
     state_dir: Path
 
     def command(self, *words: str) -> tuple[list[str], dict[str, str]]:
-        return [str(SANDYARD), *words], {**os.environ, "SANDYARD_STATE_DIR": str(self.state_dir)}
+        # An empty PYTHONDONTWRITEBYTECODE lets Python keep what it compiled, as users have it: half a second a command.
+        env = {**os.environ, "SANDYARD_STATE_DIR": str(self.state_dir), "PYTHONDONTWRITEBYTECODE": ""}
+        return [str(SANDYARD), *words], env
 
     def start(self, *words: str, **options: object) -> subprocess.Popen[bytes]:
         argv, env = self.command(*words)
@@ -47,8 +51,9 @@ class Cli:
 
     def __call__(self, *words: str, stdin: bytes | None = None) -> subprocess.CompletedProcess[bytes]:
         argv, env = self.command(*words)
-        with_input = {"input": stdin} if stdin is not None else {"stdin": subprocess.DEVNULL}
-        return subprocess.run(argv, env=env, capture_output=True, timeout=100, check=False, **with_input)  # type: ignore[call-overload,no-any-return]
+        if stdin is not None:
+            return subprocess.run(argv, env=env, capture_output=True, timeout=100, check=False, input=stdin)
+        return subprocess.run(argv, env=env, capture_output=True, timeout=100, check=False, stdin=subprocess.DEVNULL)
 
     def ok(self, *words: str, stdin: bytes | None = None) -> str:
         done = self(*words, stdin=stdin)
@@ -62,22 +67,49 @@ class Cli:
         return done.stderr.decode().split("kept ")[1].split()[0]
 
 
-@pytest.fixture
-def state_dir(tmp_path: Path, rootfs: Path) -> Path:
-    """A new state directory that shares its images with all other tests: building the default one takes a while."""
-    path = tmp_path / "state"
-    path.mkdir()
+def new_state_dir(path: Path, rootfs: Path) -> Path:
+    """Make a state directory that shares its images with all other tests: building the default one takes a while."""
+    path.mkdir(exist_ok=True)
     (path / "images").symlink_to(rootfs.parents[2])
     return path
+
+
+@pytest.fixture(scope="module")
+def state_dir(tmp_path_factory: pytest.TempPathFactory, rootfs: Path) -> Path:
+    """One for all tests of a file, so that only the first boots cold; each test leaves no sandbox in it."""
+    return new_state_dir(tmp_path_factory.mktemp("e2e") / "state", rootfs)
 
 
 @pytest.fixture
 def cli(state_dir: Path) -> Iterator[Cli]:
     """The command line; whatever happened in the test, nothing of its sandboxes is left on the host after it."""
+    yield from checked(state_dir)
+
+
+@pytest.fixture
+def fresh_cli(tmp_path: Path, rootfs: Path) -> Iterator[Cli]:
+    """The command line on a state directory that nobody has used."""
+    yield from checked(new_state_dir(tmp_path / "state", rootfs))
+
+
+@pytest.fixture
+async def runtime(cli: Cli) -> AsyncIterator[Runtime]:
+    """The same in process."""
+    async with await Runtime.open(cli.state_dir) as opened:
+        yield opened
+
+
+def checked(state_dir: Path, *, before: Callable[[], None] | None = None) -> Iterator[Cli]:
+    """Give the command line on a state directory, then delete what sandboxes are left and see that they are gone.
+
+    ``before`` is called ahead of the deleting.
+    """
     made = Cli(state_dir)
     yield made
-    for path in (state_dir / "sandboxes").glob("sb_*"):
-        made("sandboxes", "delete", path.name)
+    if before is not None:
+        before()
+    if left := [path.name for path in (state_dir / "sandboxes").glob("sb_*")]:
+        made("sandboxes", "delete", *left)
     assert leftovers(state_dir) == []
 
 
@@ -95,15 +127,23 @@ def _leftovers(state_dir: Path) -> list[str]:
     if not (state_dir / "state.db").exists():
         return []
     with sqlite3.connect(state_dir / "state.db") as connection:
-        ids = [row[0] for row in connection.execute("SELECT id FROM sandboxes")]
+        ids = {row[0] for row in connection.execute("SELECT id FROM sandboxes")}
     connection.close()
     found = [str(path) for path in (state_dir / "sandboxes").iterdir()]
     found += [line for line in Path("/proc/mounts").read_text().splitlines() if str(state_dir) in line]
-    for sandbox_id in ids:
-        found += [str(path) for path in Path("/sys/fs/cgroup").glob(f"**/sandyard/{sandbox_id}")]
-        found += [str(path) for path in [CONTROL_ROOT / sandbox_id] if path.exists()]
-        found += [f"process {pid}" for pid in processes(sandbox_id)]
+    found += [str(path) for path in Path("/sys/fs/cgroup").glob("**/sandyard/sb_*") if path.name in ids]
+    found += [str(path) for path in CONTROL_ROOT.glob("sb_*") if path.name in ids]
+    found += [f"process {pid} of {sandbox_id}" for sandbox_id, pid in _sandbox_processes() if sandbox_id in ids]
     return found
+
+
+def _sandbox_processes() -> Iterator[tuple[str, int]]:
+    """Yield each process of the host that has a sandbox's id in its command line, with that id."""
+    for entry in Path("/proc").iterdir():
+        with suppress(OSError):
+            if entry.name.isdigit():
+                for found in re.findall(rb"sb_[0-9a-z]{16}", (entry / "cmdline").read_bytes()):
+                    yield found.decode(), int(entry.name)
 
 
 def processes(text: str) -> list[int]:

@@ -18,16 +18,16 @@ import pytest
 from .conftest import Cli, leftovers, processes, wait_for_line
 
 
-def test_prints_42_and_a_receipt_and_leaves_nothing(cli: Cli) -> None:
-    done = cli("run", "--receipt", "--", "python3", "-c", "print(6*7)")
+def test_prints_42_and_a_receipt_and_leaves_nothing(fresh_cli: Cli) -> None:
+    done = fresh_cli("run", "--receipt", "--", "python3", "-c", "print(6*7)")
     assert (done.returncode, done.stdout) == (0, b"42\n")
     receipt = done.stderr.decode()
     assert re.search(r"boot +cold: .*boot \d+ ms", receipt)
     cpu_ms = int(re.search(r"cpu +(\d+) CPU-ms", receipt)[1])  # type: ignore[index]
     assert cpu_ms > 0
     assert re.search(r"peak [1-9]\d* MiB", receipt)
-    assert leftovers(cli.state_dir) == []
-    again = cli("run", "--receipt", "--", "true").stderr.decode()
+    assert leftovers(fresh_cli.state_dir) == []
+    again = fresh_cli("run", "--receipt", "--", "true").stderr.decode()
     assert re.search(r"boot +template: ", again)
 
 

@@ -27,7 +27,8 @@ COUNTER = (
 
 
 def state_of(cli: Cli, sandbox_id: str) -> str:
-    return {row["id"]: row["state"] for row in json.loads(cli.ok("sandboxes", "list", "--json"))}[sandbox_id]
+    states: dict[str, str] = {row["id"]: row["state"] for row in json.loads(cli.ok("sandboxes", "list", "--json"))}
+    return states[sandbox_id]
 
 
 def test_a_kept_sandbox_sleeps_and_every_command_wakes_it(cli: Cli) -> None:

@@ -118,11 +118,16 @@ async def test_an_environment_that_no_process_can_have_is_refused(guest: Guest, 
         {"argv": ["a\0b"]},
         {"argv": ["\udcff"]},
         {"argv": ["true"], "timeout_s": 0},
+        {"argv": ["true"], "timeout_s": float("inf")},
+        {"argv": ["true"], "timeout_s": float("nan")},
+        {"argv": ["true"], "exec_id": ""},
+        {"argv": ["true"], "exec_id": "a b"},
+        {"argv": ["true"], "exec_id": "x" * 129},
     ],
 )
 async def test_a_command_that_cannot_be_one_is_refused(guest: Guest, arguments: dict[str, object]) -> None:
     with pytest.raises(InvalidRequestError):
-        await guest.exec(**arguments)  # type: ignore[arg-type] - wrong on purpose
+        await guest.exec(**arguments)  # type: ignore[arg-type]  # wrong on purpose
     assert guest.open_streams == 0
 
 
@@ -153,7 +158,7 @@ async def test_working_directory_and_user(guest: Guest, peer: Peer) -> None:
 )
 async def test_a_command_that_cannot_start_says_why(guest: Guest, arguments: dict[str, str], code: str) -> None:
     with pytest.raises(CommandError) as failed:
-        await guest.run(**arguments, env=ENV, timeout_s=60)  # type: ignore[arg-type] - a table of keywords
+        await guest.run(**arguments, env=ENV, timeout_s=60)  # type: ignore[arg-type]  # a table of keywords
     assert failed.value.code == code
     assert guest.open_streams == 0
 
@@ -257,7 +262,7 @@ async def test_many_commands_run_at_once(guest: Guest) -> None:
     assert [result.stdout for result in results] == [f"{n}\n".encode() for n in range(100)]
 
 
-# -- detached ----------------------------------------------------------------------------------------------------------
+# -- detached ---------------------------------------------------------------------------------------------------------
 
 
 async def test_a_detached_command_can_be_looked_at(guest: Guest) -> None:
@@ -308,7 +313,7 @@ async def test_attaching_replays_the_end_of_long_output(guest: Guest) -> None:
     await guest.signal(spawned.id, 9)
 
 
-# -- what only a real kernel shows -----------------------------------------------------------------------------------------
+# -- what only a real kernel shows ------------------------------------------------------------------------------------
 
 
 # 76: the whole process group dies with its leader's timeout.

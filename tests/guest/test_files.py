@@ -7,7 +7,7 @@ import hashlib
 import io
 import os
 import tarfile
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
 import pytest
@@ -90,7 +90,7 @@ async def test_missing_directories_are_made_only_on_request(guest: Guest, peer: 
 @pytest.mark.parametrize("op", ["read", "stat", "list", "remove", "move", "tar_out"])
 async def test_what_is_missing_is_not_found(guest: Guest, peer: Peer, op: str) -> None:
     path = f"{peer.box}/missing"
-    calls = {
+    calls: dict[str, Callable[[], Awaitable[object]]] = {
         "read": lambda: guest.read_bytes(path),
         "stat": lambda: guest.stat(path),
         "list": lambda: guest.list_dir(path),
@@ -206,7 +206,7 @@ async def test_a_download_left_half_way_harms_nobody(guest: Guest, peer: Peer) -
     assert len(await guest.read_bytes(f"{peer.box}/big")) == 8 * MIB
 
 
-# -- uploads that do not end well: nothing of them stays, and what was there before is untouched ------------------------
+# -- uploads that do not end well: nothing of them stays, and what was there before is untouched ----------------------
 
 
 async def test_an_upload_that_is_cancelled_leaves_nothing(guest: Guest, peer: Peer) -> None:
@@ -289,7 +289,7 @@ async def test_a_full_disk(real_guest: Guest, real: RealPeer) -> None:
     assert await real_guest.read_bytes(f"{real.box}/file") == b"before"
 
 
-# -- links ---------------------------------------------------------------------------------------------------------------
+# -- links ------------------------------------------------------------------------------------------------------------
 
 
 async def test_symlinks_are_followed_as_linux_does(guest: Guest, peer: Peer) -> None:
@@ -319,7 +319,7 @@ async def _link(guest: Guest, peer: Peer, name: str, target: str) -> None:
     await guest.tar_in(peer.box, archive)
 
 
-# -- archives ------------------------------------------------------------------------------------------------------------
+# -- archives ---------------------------------------------------------------------------------------------------------
 
 
 def _tar(links: dict[str, str] | None = None, files: dict[str, bytes] | None = None, **more: tarfile.TarInfo) -> bytes:
@@ -411,7 +411,7 @@ async def test_what_is_no_archive_is_told(guest: Guest, peer: Peer, junk: bytes)
     assert bad.value.code == "bad-archive"
 
 
-# -- size ----------------------------------------------------------------------------------------------------------------
+# -- size -------------------------------------------------------------------------------------------------------------
 
 
 async def test_a_large_file_passes_unchanged_with_flat_memory(real_guest: Guest, real: RealPeer) -> None:
@@ -436,6 +436,32 @@ async def test_a_large_file_passes_unchanged_with_flat_memory(real_guest: Guest,
     # 256 MiB went each way; neither side holds more than some windows of it.
     assert after[0] - before[0] < 32 * 1024
     assert after[1] - before[1] < 32 * 1024
+
+
+# 97: opening and closing leaks nothing, however each ends.
+async def test_a_thousand_transfers_leak_no_descriptors(real_guest: Guest, real: RealPeer) -> None:
+    await real_guest.write(f"{real.box}/file", bytes(100_000))
+
+    def descriptors() -> int:
+        return sum(len(list(Path(f"/proc/{pid}/fd").iterdir())) for pid in ("self", real.pid()))
+
+    async def one(number: int) -> None:
+        if number % 4 == 0:
+            await real_guest.read_bytes(f"{real.box}/file")
+        elif number % 4 == 1:
+            async with real_guest.read(f"{real.box}/file") as download:
+                await anext(aiter(download))
+        elif number % 4 == 2:
+            await real_guest.write(f"{real.box}/other", b"x" * number)
+        else:
+            await real_guest.list_dir(real.box)
+
+    await asyncio.gather(*(one(number) for number in range(20)))
+    before = descriptors()
+    for start in range(0, 1000, 20):
+        await asyncio.gather(*(one(number) for number in range(start, start + 20)))
+    assert descriptors() <= before + 2
+    assert real_guest.open_streams == 0
 
 
 def _resident_kib(pid: int | str) -> int:

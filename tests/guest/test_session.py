@@ -1,4 +1,4 @@
-"""Sessions: beginning, losing, taking over, standing still for a checkpoint; and what the agent keeps for the machine."""
+"""Sessions: beginning, losing, taking over, standing still; and what the agent does for the machine as a whole."""
 
 from __future__ import annotations
 
@@ -8,10 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from sandyard.drivers import After
 from sandyard.errors import (
+    ConflictError,
     ConnectError,
     DeadlineExceededError,
     GuestAgentError,
+    InvalidRequestError,
     NotFoundError,
     SandboxGoneError,
     StartTimeoutError,
@@ -19,7 +22,7 @@ from sandyard.errors import (
 )
 from sandyard.frames import FrameType, encode_data
 from sandyard.guest import Guest
-from tests.guest.harness import FakePeer, Peer, RealPeer
+from tests.guest.harness import AGENT, FakePeer, Peer, RealPeer
 
 ENV = {"PATH": "/usr/local/bin:/usr/bin:/bin"}
 MIB = 1024 * 1024
@@ -68,9 +71,9 @@ async def test_closing_ends_every_open_call_with_the_reason_given(peer: Peer) ->
     await asyncio.sleep(0.05)
     reason = SandboxGoneError("killed for memory.", hint="Give it more.", code="out-of-memory")
     await guest.close(reason)
-    assert [result for result in await asyncio.gather(*calls, return_exceptions=True)] == [reason] * 3
-    assert guest.error is reason
-    assert await guest.wait_lost() is reason
+    for error in (*await asyncio.gather(*calls, return_exceptions=True), guest.error, await guest.wait_lost()):
+        assert isinstance(error, SandboxGoneError)
+        assert (str(error), error.code) == (str(reason), "out-of-memory")
     assert guest.open_streams == 0
 
 
@@ -97,15 +100,14 @@ async def test_a_machine_lost_in_mid_stream_is_an_error(guest: Guest, peer: Peer
 
 async def test_a_download_cut_off_is_an_error(guest: Guest, peer: Peer) -> None:
     await guest.write(f"{peer.box}/big", bytes(16 * MIB))
-    with pytest.raises(SandboxGoneError):
-        async with guest.read(f"{peer.box}/big") as download:
-            await anext(aiter(download))
-            await peer.kill()
-            async for _ in download:
-                pass
+    async with guest.read(f"{peer.box}/big") as download:
+        await anext(aiter(download))
+        await peer.kill()
+        with pytest.raises(SandboxGoneError):
+            [piece async for piece in download]
 
 
-# -- taking over -----------------------------------------------------------------------------------------------------------
+# -- taking over ------------------------------------------------------------------------------------------------------
 
 
 async def test_a_new_host_kills_what_the_old_one_ran(guest: Guest, peer: Peer) -> None:
@@ -151,10 +153,9 @@ async def test_output_that_nobody_fetched_does_not_deceive_the_next_host(peer: P
     first = Guest(await peer.connect())
     await first.attach()
     # The agent fills the pipe while nobody reads; then another host comes.
-    first._link._tasks_of_reading = None  # type: ignore[attr-defined] - the name does not matter
-    for task in list(first._link._tasks):
-        task.cancel()
-    await asyncio.sleep(0)
+    await first.exec(["head", "-c", "2000000", "/dev/zero"], env=ENV)
+    await asyncio.sleep(0.05)
+    await first._link._stop_tasks()
     other = Guest(await peer.connect(interrupt=True))
     await other.attach()
     assert (await other.run(["echo", "new"], env=ENV)).stdout == b"new\n"
@@ -190,15 +191,16 @@ async def test_a_frozen_machine_lets_quick_answers_time_out(tmp_path: Path) -> N
     guest = Guest(await peer.machine.connect(), answer_s=0.05)
     await guest.attach()
     await peer.machine.pause()
-    with pytest.raises(DeadlineExceededError):
-        await guest.info()
+    for call in (guest.info(), guest.ping()):
+        with pytest.raises(DeadlineExceededError):
+            await call
     assert guest.open_streams == 0
     await peer.machine.resume()
     assert (await guest.info()).execs == 0
     await guest.close()
 
 
-# -- standing still --------------------------------------------------------------------------------------------------------
+# -- standing still ---------------------------------------------------------------------------------------------------
 
 
 async def test_streams_go_on_after_standing_still(guest: Guest, peer: Peer) -> None:
@@ -254,7 +256,7 @@ async def test_a_channel_that_ends_while_the_machine_sleeps_ends_no_call(tmp_pat
     await guest.prepare_checkpoint()
     asked = asyncio.create_task(guest.info())
     checkpoint = tmp_path / "checkpoint"
-    await peer.machine.checkpoint(checkpoint, peer_after_stop())
+    await peer.machine.checkpoint(checkpoint, After.STOP)
     await asyncio.sleep(0.2)  # far beyond answer_s: sleeping time does not count
     assert not asked.done()
     await peer.driver.sweep(peer.machine.spec)
@@ -263,12 +265,6 @@ async def test_a_channel_that_ends_while_the_machine_sleeps_ends_no_call(tmp_pat
     assert (await asked).execs == 1
     assert (await process.collect(b"awake")).stdout == b"awake"
     await guest.close()
-
-
-def peer_after_stop():
-    from sandyard.drivers import After
-
-    return After.STOP
 
 
 async def test_an_agent_started_anew_does_not_know_the_session(tmp_path: Path) -> None:
@@ -286,6 +282,32 @@ async def test_an_agent_started_anew_does_not_know_the_session(tmp_path: Path) -
     await guest.close()
 
 
+async def test_a_machine_that_ends_while_it_is_greeted_again_is_not_waited_for(tmp_path: Path) -> None:
+    peer = await FakePeer.start(tmp_path)
+    guest = Guest(await peer.machine.connect())
+    await guest.attach()
+    await guest.prepare_checkpoint()
+    await peer.machine.pause()
+    going_on = asyncio.create_task(guest.reattach(timeout_s=100))
+    await asyncio.sleep(0.01)
+    await peer.machine.kill()
+    with pytest.raises(SandboxGoneError):
+        await asyncio.wait_for(going_on, 10)
+    await guest.close()
+
+
+async def test_standing_still_twice_is_refused(guest: Guest) -> None:
+    first = asyncio.create_task(guest.prepare_checkpoint())
+    await asyncio.sleep(0)
+    with pytest.raises(ConflictError):
+        await guest.prepare_checkpoint()
+    await first
+    with pytest.raises(ConflictError):
+        await guest.prepare_checkpoint()
+    await guest.reattach()
+    assert (await guest.run(["true"], env=ENV)).exit_code == 0
+
+
 async def test_going_on_is_only_for_who_stands_still(guest: Guest) -> None:
     with pytest.raises(TransportError) as refused:
         await guest.reattach()
@@ -293,7 +315,7 @@ async def test_going_on_is_only_for_who_stands_still(guest: Guest) -> None:
     assert (await guest.run(["true"], env=ENV)).exit_code == 0
 
 
-# -- keeping awake, leases, identity -----------------------------------------------------------------------------------------
+# -- keeping awake, leases, identity ----------------------------------------------------------------------------------
 
 
 async def test_holds_are_told_to_the_host(guest: Guest) -> None:
@@ -361,7 +383,7 @@ async def test_an_op_that_the_agent_does_not_know(guest: Guest) -> None:
     assert (await guest.run(["true"], env=ENV)).exit_code == 0
 
 
-# -- connections -----------------------------------------------------------------------------------------------------------
+# -- connections ------------------------------------------------------------------------------------------------------
 
 
 async def test_nothing_listens(guest: Guest) -> None:
@@ -422,6 +444,23 @@ async def _dial(guest: Guest, network: str, address: str):
             await asyncio.sleep(0.01)
 
 
+# 82: connections live through a standstill, and new ones work after it.
+async def test_connections_go_on_after_standing_still(guest: Guest, peer: Peer) -> None:
+    await _listen(guest, peer, "tcp", "127.0.0.1:8080")
+    open_before = await _dial(guest, "tcp", "127.0.0.1:8080")
+    await open_before.write(b"before ")
+    assert await open_before.read() == b"before "
+    await guest.prepare_checkpoint()
+    await guest.reattach()
+    await open_before.write(b"after")
+    assert await open_before.read() == b"after"
+    await open_before.aclose()
+    opened_after = await _dial(guest, "tcp", "127.0.0.1:8080")
+    await opened_after.write(b"new")
+    assert await opened_after.read() == b"new"
+    await opened_after.aclose()
+
+
 # 64: a slow reader gets every byte.
 async def test_a_slow_reader_of_a_connection_gets_every_byte(guest: Guest, peer: Peer) -> None:
     await _listen(guest, peer, "tcp", "127.0.0.1:8080")
@@ -437,7 +476,7 @@ async def test_a_slow_reader_of_a_connection_gets_every_byte(guest: Guest, peer:
 
 
 async def test_entropy_must_be_bytes(guest: Guest) -> None:
-    with pytest.raises(Exception, match="."):
+    with pytest.raises(InvalidRequestError):
         await guest._request(
             "after_restore", {"id": "x", "hostname": "x", "entropy": base64.b64encode(b"x").decode()[:-1]}
         )
@@ -453,8 +492,6 @@ async def test_the_real_agent_outlives_the_signals_that_it_must(real_guest: Gues
 async def test_holding_from_inside(real_guest: Guest, real: RealPeer) -> None:
     told: list[int] = []
     real_guest.on_hold = told.append
-    from tests.guest.harness import AGENT
-
     assert (await real_guest.run([str(AGENT), "hold", "10m"], env=ENV)).exit_code == 0
     while not told:
         await asyncio.sleep(0.01)

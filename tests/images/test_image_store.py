@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import tarfile
+from collections.abc import Awaitable, Callable, Collection
 from pathlib import Path
 
 import pytest
@@ -37,6 +38,15 @@ from .conftest import (
 )
 
 pytestmark = [pytest.mark.registry, pytest.mark.anyio]
+
+
+def using(*digests: str) -> Callable[[], Awaitable[Collection[str]]]:
+    """Say that these are used."""
+
+    async def used() -> Collection[str]:
+        return digests
+
+    return used
 
 
 def names_below(folder: Path) -> set[str]:
@@ -430,7 +440,7 @@ async def test_a_pull_killed_in_the_middle_leaves_nothing_that_counts(
     assert (half / "rootfs/half").exists()
     image = await store.pull(name)
     assert names_below(image.rootfs) == {"etc", "etc/motd"}
-    assert await store.prune(keep={small}) == []
+    assert await store.prune(using(small)) == []
     assert [*(root / "staging").iterdir()] == []
     assert [*(root / "locks").iterdir()] == []
 
@@ -470,7 +480,7 @@ async def test_prune_removes_what_nobody_needs(
 
     with store.pin(digests["pinned"]) as pinned:
         assert pinned == images["pinned"]
-        removed = await store.prune(keep={digests["kept"]})
+        removed = await store.prune(using(digests["kept"]))
         assert list(removed) == [images["small"]]
         assert (pinned.rootfs / "pinned").read_bytes() == b"pinned"
     assert {image.digest for image in store.list()} == {digests["kept"], digests["pinned"], digests["elsewhere"]}

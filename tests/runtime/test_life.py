@@ -483,6 +483,18 @@ async def test_nothing_of_the_pool_is_left_at_the_end(runtime, spec, host: FakeH
     assert host.bodies == {}
 
 
+async def test_prune_keeps_every_image_that_something_needs(runtime, spec, tmp_path: Path) -> None:
+    sandbox = await runtime.create(spec)
+    assert list(await runtime.prune_images()) == []
+    saved = await runtime.snapshots.take(sandbox)
+    await sandbox.delete()
+    assert list(await runtime.prune_images()) == []
+    await runtime.snapshots.delete(saved)
+    assert [image.digest for image in await runtime.prune_images()] == [sandbox.row.image_digest]
+    assert list((tmp_path / "state" / "snapshots").iterdir()) == []  # its template went with it
+    assert (await runtime.create(spec)).row.boot == Boot.COLD
+
+
 # -- bad input --------------------------------------------------------------------------------------------------------
 
 

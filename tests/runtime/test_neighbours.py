@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 
 import pytest
 
@@ -85,3 +86,24 @@ async def test_the_moment_of_a_fork_that_was_cut_short_is_removed(
     assert {row.kind for row in await second._services.store.snapshots()} == {"template"}
     assert [row.id for row in await second.sandboxes()] == [sandbox.id]
     forking.cancel()
+
+
+@pytest.mark.parametrize("was_asleep", [True, False])
+async def test_half_a_checkpoint_that_a_killed_process_left_is_removed(
+    open_runtime: OpenRuntime, spec: SandboxSpec, tmp_path: Path, was_asleep
+) -> None:
+    first = await open_runtime()
+    sandbox = await first.create(spec)
+    if was_asleep:
+        await sandbox.sleep()
+    await crash(first)
+    directory = tmp_path / "state" / "sandboxes" / sandbox.id
+    for name in ("sleep.part", "sleep.0011aabb.part"):  # being written; being removed
+        (directory / name).mkdir()
+        (directory / name / "pages.img").write_bytes(b"x")
+    second = await open_runtime()
+    again = await second.get(sandbox.id)
+    await again.wake()
+    await again.sleep()
+    await second.close()
+    assert [path.name for path in directory.iterdir() if path.is_dir()] == ["sleep"]

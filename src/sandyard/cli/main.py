@@ -10,11 +10,13 @@ import typer
 
 from sandyard.cli import doctor, images, run, sandboxes, usage
 from sandyard.cli.exits import exit_code
+from sandyard.cli.lazy import LazyGroup
 from sandyard.cli.session import complain
 from sandyard.errors import SandyardError
 
 app = typer.Typer(
     name="sandyard",
+    cls=LazyGroup,
     help="Computers for AI agents on your own hosts.",
     no_args_is_help=True,
     add_completion=False,

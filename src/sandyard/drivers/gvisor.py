@@ -88,6 +88,8 @@ class Gvisor:
             raise StartError(
                 f"the gvisor driver knows no network mode '{spec.network.mode}'.", hint="Use the mode 'none'."
             )
+        if self._control(spec).exists():  # of a machine that ended and whose process of ours died before it had swept
+            await self.sweep(spec)
         cgroup = open_cgroup(spec.id)
         try:
             cgroup.create(Limits(spec.cpus, spec.memory_mib, spec.pids))

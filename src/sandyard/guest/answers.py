@@ -140,7 +140,7 @@ def parse(payload: bytes | bytearray) -> Json:
         ProtocolError: it is anything else, nested beyond reason, or has numbers that JSON does not know.
     """
     try:
-        value = json.loads(payload.decode(), parse_constant=_no_constant)
+        value = _DECODER.decode(payload.decode())
     except (ValueError, RecursionError):
         value = None
     if not isinstance(value, dict):
@@ -150,6 +150,9 @@ def parse(payload: bytes | bytearray) -> Json:
 
 def _no_constant(name: str) -> NoReturn:
     raise ValueError(name)
+
+
+_DECODER = json.JSONDecoder(parse_constant=_no_constant)
 
 
 def integer(source: Json, key: str, *, low: int = 0, high: int = _MAX_INT) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from copy import copy
 from typing import Any
 
 from sandyard.errors import (
@@ -71,6 +72,13 @@ def _translate(code: str, message: str) -> SandyardError:
         return kind(text, hint=hint, code=code)
     kept = code if len(code) <= _MAX_CODE and _CODE.fullmatch(code) else None
     return GuestAgentError(text, hint="The sandbox's agent may be of another version than the host.", code=kept)
+
+
+def again(error: SandyardError) -> SandyardError:
+    """Return a copy to raise: one object raised many times would keep the traceback of every time."""
+    copied = copy(error)
+    copied.__cause__ = error.__cause__
+    return copied
 
 
 def printable(text: str) -> str:

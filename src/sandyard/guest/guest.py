@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import contextlib
+import re
 import secrets
 import time
 from collections.abc import AsyncIterable, Callable, Mapping, Sequence
@@ -14,6 +15,7 @@ from sandyard.errors import InvalidRequestError, ResourceExhaustedError, Sandbox
 from sandyard.frames import Channel
 from sandyard.guest import answers
 from sandyard.guest.answers import Entry, FileInfo, Hello, Info, ProcessEntry, Restored, Spawned, TarResult
+from sandyard.guest.failures import printable
 from sandyard.guest.link import Link, Orphans, new_session
 from sandyard.guest.process import OUTPUT_LIMIT, STDERR, STDOUT, ExecResult, Process, PtySize
 from sandyard.guest.stream import Stream
@@ -28,6 +30,8 @@ _SLOW = 10
 _KILL_GRACE_S = 30.0
 """How much later than its timeout a command's end must be told, before the agent is held to have hung."""
 
+_MAX_TIMEOUT_S = 366 * 24 * 3600
+_EXEC_ID = re.compile(r"[A-Za-z0-9._-]{1,128}")
 _MAX_PROCESSES = 65_536
 _MAX_LIST = 1_000_000
 
@@ -139,7 +143,7 @@ class Guest:
         Raises:
             InvalidRequestError: the command cannot be one.
         """
-        exec_id = exec_id or _exec_id()
+        exec_id = _exec_id(exec_id)
         fields = _command(argv, shell, env, cwd, user, timeout_s) | {
             "id": exec_id,
             "stdin": stdin,
@@ -168,7 +172,7 @@ class Guest:
         Raises:
             CommandError: it could not be started; ``code`` says why.
         """
-        exec_id = exec_id or _exec_id()
+        exec_id = _exec_id(exec_id)
         fields = _command(argv, shell, env, cwd, user, timeout_s) | {
             "id": exec_id,
             "stdin": False,
@@ -355,7 +359,7 @@ class Guest:
     async def ping(self) -> float:
         """Return the seconds that the agent took to answer."""
         start = time.perf_counter()
-        await self._link.ping()
+        await self._link.ping(stall_s=self._answer_s)
         return time.perf_counter() - start
 
     async def hold(self, seconds: float) -> int:
@@ -426,8 +430,14 @@ async def _end(task: asyncio.Task[None]) -> None:
     await asyncio.wait({task})
 
 
-def _exec_id() -> str:
-    return f"ex_{secrets.token_hex(8)}"
+def _exec_id(wanted: str | None) -> str:
+    if wanted is None:
+        return f"ex_{secrets.token_hex(8)}"
+    if not _EXEC_ID.fullmatch(wanted):
+        raise InvalidRequestError(
+            f"'{printable(wanted)}' cannot name a command.", hint="Use at most 128 letters, digits, '.', '_' and '-'."
+        )
+    return wanted
 
 
 def _command(  # noqa: PLR0917 - the same six in every caller
@@ -447,9 +457,10 @@ def _command(  # noqa: PLR0917 - the same six in every caller
         raise InvalidRequestError(
             "a command is either a list with at least a program, or a shell line.", hint="Give one of the two."
         )
-    if timeout_s is not None and timeout_s <= 0:
+    if timeout_s is not None and not 0 < timeout_s <= _MAX_TIMEOUT_S:
         raise InvalidRequestError(
-            f"a timeout of {timeout_s:g} seconds leaves no time to run.", hint="Give more than 0, or none."
+            f"a timeout cannot be {timeout_s:g} seconds.",
+            hint=f"Give more than 0 and at most {_MAX_TIMEOUT_S}, or none.",
         )
     fields: dict[str, Any] = {"env": _environment(env or {}), "cwd": _text("cwd", cwd), "user": _text("user", user)}
     if argv is not None:

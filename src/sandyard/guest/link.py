@@ -11,6 +11,8 @@ from enum import Enum
 from typing import Any, Literal
 
 from sandyard.errors import (
+    ConflictError,
+    DeadlineExceededError,
     InvalidRequestError,
     ProtocolError,
     ResourceExhaustedError,
@@ -33,7 +35,7 @@ from sandyard.frames import (
     encode_hello,
 )
 from sandyard.guest import answers
-from sandyard.guest.failures import answer_of, violation
+from sandyard.guest.failures import again, answer_of, violation
 from sandyard.guest.outbox import Outbox
 from sandyard.guest.stream import Stream
 
@@ -48,6 +50,11 @@ _INTERRUPTED_S = 2.0
 
 _BREATH = 512
 """Frames handled before other tasks of the event loop get their turn."""
+
+_BREATH_BYTES = 16 * 1024
+"""Bytes read before the same; each read counts as at least ``_READ_COST``."""
+
+_READ_COST = 4096
 
 _MAX_EVENT = 4096
 _LAST_STREAM = 2**32 - 1
@@ -277,8 +284,12 @@ class Link:
         self._streams.pop(number, None)
         self.outbox.reset(number)
 
-    async def ping(self) -> None:
-        """Wait for the agent to answer a PING."""
+    async def ping(self, *, stall_s: float | None = None) -> None:
+        """Wait for the agent to answer a PING.
+
+        Raises:
+            DeadlineExceededError: it did not in ``stall_s`` seconds.
+        """
         if self._state in {_State.NEW, _State.DOWN}:
             raise self._failure()
         payload = secrets.token_bytes(8)
@@ -286,7 +297,14 @@ class Link:
         self._pings[payload] = waiter
         try:
             self.outbox.control(encode(FrameType.PING, 0, payload))
-            await waiter
+            while not waiter.done():
+                await asyncio.wait({waiter}, timeout=stall_s)
+                if not waiter.done() and not self.is_quiet:
+                    raise DeadlineExceededError(
+                        f"the sandbox's agent did not answer in {stall_s:g} seconds.",
+                        hint="Look whether the sandbox is paused, or out of processor time.",
+                    )
+            waiter.result()
         finally:
             del self._pings[payload]
 
@@ -298,6 +316,8 @@ class Link:
             DeadlineExceededError: it did not answer; the session is over.
         """
         self._check_room()
+        if self.outbox.is_held:
+            raise ConflictError("the sandbox stands still already.", hint="Reattach first.", code="quiet-already")
         stream = self._add_stream(())
         self.outbox.hold(encode(FrameType.OPEN, stream.number, json.dumps({"op": "prepare_checkpoint"}).encode()))
         try:
@@ -340,7 +360,9 @@ class Link:
         await self._stop_tasks()
 
     def _failure(self) -> SandyardError:
-        return self._error or TransportError(
+        if self._error is not None:
+            return again(self._error)
+        return TransportError(
             "the connection to the sandbox's agent is not in a state for this call.",
             hint="Attach once; reattach only after prepare_checkpoint.",
             code="not-attached",
@@ -375,9 +397,15 @@ class Link:
             await channel.write(await self.outbox.take())
 
     async def _read_all(self, channel: Channel) -> None:
+        taken = 0
         while data := await channel.read():
             await self._take(data)
-        if not self.is_quiet:
+            taken += len(data) + _READ_COST
+            if taken >= _BREATH_BYTES:
+                # A channel that always has something must not keep the event loop for itself.
+                taken = 0
+                await asyncio.sleep(0)
+        if not self.is_quiet or self._scanner is not None:
             raise SandboxGoneError(
                 "the sandbox ended, or its connection was cut, while it was in use.",
                 hint="Look at its events for the reason; a new call wakes it if it only sleeps.",
@@ -387,7 +415,6 @@ class Link:
         if self._scanner is not None:
             rest = self._scanner.feed(data, self._accept)
             if rest is None:
-                await asyncio.sleep(0)
                 return
             self._scanner = None
             # Where the greeting was repeated, the agent may have found both and answers twice.
@@ -398,8 +425,6 @@ class Link:
             self._dispatch(frame)
             if count % _BREATH == _BREATH - 1:
                 await asyncio.sleep(0)
-        # A channel that always has something must not keep the event loop for itself.
-        await asyncio.sleep(0)
 
     def _dispatch(self, frame: Frame) -> None:
         if self.is_quiet:

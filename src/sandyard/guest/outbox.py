@@ -119,6 +119,11 @@ class Outbox:
         self._credits.clear()
         self._make_room()
 
+    @property
+    def is_held(self) -> bool:
+        """Whether nothing is written until ``release``."""
+        return self._held
+
     # -- emptying -----------------------------------------------------------------------------------------------------
 
     async def take(self) -> bytes:

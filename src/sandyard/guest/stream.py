@@ -9,11 +9,14 @@ from typing import Any, Protocol
 
 from sandyard.errors import ConflictError, DeadlineExceededError, SandyardError
 from sandyard.frames import MAX_DATA, WINDOW, encode_data
-from sandyard.guest.failures import violation
+from sandyard.guest.failures import again, violation
 from sandyard.guest.outbox import Outbox
 
+_SMALL_BYTES = 4 * 1024
+"""Pieces below this are joined while they wait: a megabyte of single bytes is not a million objects."""
+
 _MERGE_BYTES = 64 * 1024
-"""Small pieces are joined up to this size while they wait: a megabyte of single bytes is not a million objects."""
+"""Bytes that small pieces are joined up to."""
 
 _MERGE_ACROSS = 256
 """With more pieces than this waiting, pieces are joined even across those of the other channel."""
@@ -81,7 +84,7 @@ class Stream:
         _wake(self._reader)
 
     def _keep(self, channel: int, data: bytes) -> None:
-        if len(data) >= _MERGE_BYTES:
+        if len(data) >= _SMALL_BYTES:
             self._last.pop(channel, None)
             self._queue.append((channel, data))
             return
@@ -139,7 +142,7 @@ class Stream:
     def answer(self) -> Mapping[str, Any]:
         """Return the result of an ended stream, or raise the error it ended with."""
         if self._error is not None:
-            raise self._error
+            raise again(self._error)
         if self._answer is None:
             raise AssertionError
         return self._answer

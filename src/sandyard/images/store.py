@@ -15,7 +15,7 @@ import asyncio
 import hashlib
 import json
 import os
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -32,6 +32,12 @@ from sandyard.images.progress import Progress, silent
 from sandyard.images.references import DEFAULT, Kind, Reference, parse
 from sandyard.images.skopeo import LAYOUT, Skopeo, Source
 from sandyard.images.unpack import digest_of, disk_usage, identify, unpack_layout, unpack_tar
+
+Used = Callable[[], Awaitable[Collection[str]]]
+
+
+async def _nothing_used() -> Collection[str]:
+    return ()
 
 
 class ImageStore:
@@ -219,11 +225,12 @@ class ImageStore:
 
     # -- removing -----------------------------------------------------------------------------------------------------
 
-    async def prune(self, keep: Collection[str] = ()) -> Sequence[Image]:
-        """Remove every image that is neither pinned nor in ``keep``, and what dead processes and old pulls left behind.
+    async def prune(self, used: Used = _nothing_used) -> Sequence[Image]:
+        """Remove every image that is neither pinned nor used, and what dead processes and old pulls left behind.
 
         Args:
-            keep: digests.
+            used: returns the digests that are used now; asked for each image, and again once that is locked, so that
+                one which comes into use meanwhile is never missed.
 
         Returns:
             The images that are gone.
@@ -233,10 +240,10 @@ class ImageStore:
         async with staging(self._staging) as scene:
             for image in self.list():
                 folder = self._folder(image.digest)
-                if image.digest in keep:
+                if image.digest in await used():
                     continue  # not even locked for a moment: somebody may be about to pin it
                 with whole_folder(folder) as is_free:
-                    if is_free:
+                    if is_free and image.digest not in await used():
                         folder.rename(scene.folder / folder.name)
                         removed.append(image)
         await asyncio.to_thread(self._sweep)

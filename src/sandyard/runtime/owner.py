@@ -24,14 +24,19 @@ class OwnerLock:
             fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
             try:
                 fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                is_current = _is_current(fd, path)  # else the former owner removed it between our open and our lock
+                if is_current:
+                    os.ftruncate(fd, 0)
+                    os.pwrite(fd, str(os.getpid()).encode(), 0)
             except BlockingIOError:
                 os.close(fd)
                 return None
-            if _is_current(fd, path):
-                os.ftruncate(fd, 0)
-                os.pwrite(fd, str(os.getpid()).encode(), 0)
+            except BaseException:  # a full disk has no room for the pid
+                os.close(fd)
+                raise
+            if is_current:
                 return cls(path, fd)
-            os.close(fd)  # the former owner removed the file between our open and our lock
+            os.close(fd)
 
     @classmethod
     async def wait(cls, path: Path) -> Self:

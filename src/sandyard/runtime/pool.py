@@ -40,9 +40,10 @@ class _Shelf:
 class Pool:
     """Shelves of running copies, by template key; a copy taken is replaced behind the caller's back."""
 
-    def __init__(self, make: Make) -> None:
-        """Fill the shelves with what ``make`` starts."""
+    def __init__(self, make: Make, refill_after_s: float) -> None:
+        """Fill the shelves with what ``make`` starts, ``refill_after_s`` after a copy was taken."""
         self._make = make
+        self._refill_after_s = refill_after_s
         self._shelves: dict[str, _Shelf] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -78,6 +79,8 @@ class Pool:
         self._shelves.clear()
 
     async def _refill(self, shelf: _Shelf) -> None:
+        """Start another one, but not while the caller's first command wants the processors for itself."""
+        await asyncio.sleep(self._refill_after_s)
         with suppress(SandyardError):  # the next create starts one by itself, and its caller sees why
             await self._top_up(shelf)
 

@@ -53,7 +53,7 @@ class Runtime:
         """Work with these parts; ``open`` makes them."""
         self._services = services
         self.snapshots = Snapshots(services)
-        self.pool = Pool(self._make)
+        self.pool = Pool(self._make, services.settings.refill_after_s)
         self._owned: dict[str, Sandbox] = {}
         self._loading = asyncio.Lock()
         self._starts = asyncio.Semaphore(services.settings.starts_at_once)
@@ -154,9 +154,12 @@ class Runtime:
             image = await self._services.images.resolve(spec.image, progress)
             key = await self._key(spec, image)
         while (pooled := self.pool.take(key)) is not None:
-            with suppress(SandboxStateError):  # it died while it waited
+            try:
                 async with steps.measure("claim"):
                     await pooled.claim(spec, is_ephemeral=is_ephemeral)
+            except SandboxStateError:
+                await pooled.delete("it died in the pool")
+            else:
                 pooled.steps_ms = steps.ms
                 return pooled
         progress("Starting the sandbox", None, None)
@@ -265,10 +268,7 @@ class Runtime:
 
     async def _register(self, row: SandboxRow) -> Sandbox:
         """Own the id first and write the row second, so that nobody takes a sandbox in the making for an orphan."""
-        with self._services.layout.full_disk_told():
-            lock = OwnerLock.take(self._services.layout.lock(row.id))
-        if lock is None:
-            raise self._locked(row.id)
+        lock = self._take_lock(row.id)
         event = EventRow(row.created_ms, row.id, "state", {"from": None, "to": row.state, "phase": "begin"})
         try:
             await self._services.store.insert_sandbox(row, event)
@@ -303,9 +303,7 @@ class Runtime:
         row = await self._services.store.sandbox(sandbox_id)
         if row is None or row.state == State.DELETED:
             raise self._not_found(sandbox_id)
-        lock = OwnerLock.take(self._services.layout.lock(sandbox_id))
-        if lock is None:
-            raise self._locked(sandbox_id)
+        lock = self._take_lock(sandbox_id)
         row = await self._services.store.sandbox(sandbox_id)  # again: its former owner may just have let it go
         if row is None:
             lock.release(remove=True)
@@ -346,15 +344,19 @@ class Runtime:
 
     async def prune_images(self) -> Sequence[Image]:
         """Remove images that no sandbox, snapshot or pull under way needs, and return them."""
-        sandboxes = await self._services.store.sandboxes(without_states=[State.DELETED])
-        snapshots = [row for row in await self._services.store.snapshots() if row.kind == Kind.SNAPSHOT]
-        keep = {row.image_digest for row in sandboxes} | {row.image_digest for row in snapshots}
-        removed = await self._services.images.prune(keep)
+        removed = await self._services.images.prune(self._used_images)
         gone = {image.digest for image in removed}
         for row in await self._services.store.snapshots():
             if row.kind == Kind.TEMPLATE and row.image_digest in gone:
                 await self.snapshots.delete(row)
         return removed
+
+    async def _used_images(self) -> set[str]:
+        sandboxes = await self._services.store.sandboxes(without_states=[State.DELETED])
+        snapshots = await self._services.store.snapshots()
+        return {row.image_digest for row in sandboxes} | {
+            row.image_digest for row in snapshots if row.kind == Kind.SNAPSHOT
+        }
 
     # -- clocks and recovery -------------------------------------------------------------------------------------------
 
@@ -396,20 +398,27 @@ class Runtime:
         await self.snapshots.collect(await self._services.driver.version(), self._owned)
 
     async def _claim(self, row: SandboxRow) -> Sandbox:
-        lock = OwnerLock.take(self._services.layout.lock(row.id))
-        if lock is None:
-            raise self._locked(row.id)
+        lock = self._take_lock(row.id)
         current = await self._services.store.sandbox(row.id)
         sandbox = Sandbox(current or row, self._services, lock)
         self._owned[row.id] = sandbox
         return sandbox
 
-    def _locked(self, sandbox_id: str) -> SandboxLockedError:
-        pid = holder(self._services.layout.lock(sandbox_id))
-        return SandboxLockedError(
-            f"sandbox {sandbox_id} is in use by another process (pid {pid}).",
-            hint="Wait until that one is done with it, or end it.",
-        )
+    def _take_lock(self, sandbox_id: str) -> OwnerLock:
+        """Become the owner of a sandbox.
+
+        Raises:
+            SandboxLockedError: another process is.
+        """
+        path = self._services.layout.lock(sandbox_id)
+        with self._services.layout.full_disk_told():
+            lock = OwnerLock.take(path)
+        if lock is None:
+            raise SandboxLockedError(
+                f"sandbox {sandbox_id} is in use by another process (pid {holder(path)}).",
+                hint="Wait until that one is done with it, or end it.",
+            )
+        return lock
 
     def _not_found(self, sandbox_id: str) -> SandboxNotFoundError:
         return SandboxNotFoundError(

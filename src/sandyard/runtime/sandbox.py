@@ -385,7 +385,7 @@ class Sandbox:
             steps = Steps()
             await self._launch(steps, self._sleep_dir, orphans="kill", former=self._guest)
             note.data["steps_ms"] = steps.ms
-        self._discard(self._sleep_dir)
+        self._discard_sleep()
 
     @asynccontextmanager
     async def _thawed(self, machine: Machine) -> AsyncIterator[None]:
@@ -438,7 +438,7 @@ class Sandbox:
             steps = Steps()
             await self._launch(steps, checkpoint, orphans="keep")
             note.data["steps_ms"] = steps.ms
-        self._discard(self._sleep_dir)
+        self._discard_sleep()
 
     # -- the end -------------------------------------------------------------------------------------------------------
 
@@ -560,6 +560,7 @@ class Sandbox:
         if self.row.is_ephemeral or self.state in {State.CREATING, State.DELETED}:
             await self._finish_off(machine)
             return
+        self._remove_parts()
         if machine is not None and self.row.doing == Doing.WAKE:
             # Nobody was answered yet, and the checkpoint it was waking from is whole: it sleeps on.
             await machine.remove()
@@ -595,7 +596,7 @@ class Sandbox:
         self._take(machine, guest)
         if was_paused:
             await machine.pause()
-        self._discard(self._sleep_dir)
+        self._discard_sleep()
         await self._journal.end(State.PAUSED if was_paused else State.RUNNING, None, Note(data={"recovered": True}))
 
     # -- how work is done ----------------------------------------------------------------------------------------------
@@ -630,11 +631,16 @@ class Sandbox:
         if guest is not None:
             await guest.close()
 
-    def _discard(self, checkpoint: Path) -> None:
-        """Remove a checkpoint nobody needs any more, behind the caller's back: unlinking a GiB takes a while."""
-        aside = checkpoints.set_aside(checkpoint)
-        if aside is not None:
-            self._spawn(asyncio.to_thread(shutil.rmtree, aside, ignore_errors=True))
+    def _discard_sleep(self) -> None:
+        """Remove the checkpoint that it woke from, behind the caller's back: unlinking a GiB takes a while."""
+        checkpoints.set_aside(self._sleep_dir)
+        self._remove_parts()
+
+    def _remove_parts(self) -> None:
+        """Remove what is set aside, and what a killed process was writing or removing, behind the caller's back."""
+        checkpoints.set_aside(self._sleep_dir.with_name(f"{self._sleep_dir.name}.part"))  # the next one has its name
+        for path in self._directory.glob("*.part"):
+            self._spawn(asyncio.to_thread(shutil.rmtree, path, ignore_errors=True))
 
     def _awake(self, verb: str) -> tuple[Machine, Guest]:
         if self.state not in AWAKE or self._machine is None or self._guest is None:

@@ -31,6 +31,9 @@ class Settings:
     lease_s: float = 30.0
     """How long a one-off sandbox outlives a process that was killed."""
 
+    refill_after_s: float = 0.25
+    """How long after a copy was taken from the pool the next one is started."""
+
     starts_at_once: int = 4
     """Machines started at the same time by one call: a fork into many, a pool being filled, a recovery."""
 
