@@ -136,7 +136,6 @@ class Trial(Record):
     cleanup_confirmed: bool = True
     sandbox_s: float = 0.0
     """Time for which it held sandboxes, for the cost that this implies."""
-    harness_cpu_ms: float | None = None
     cost: str | None = None
     """Decimal text, in the manifest's currency for the provider."""
 
