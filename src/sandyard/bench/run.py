@@ -261,6 +261,7 @@ class Run:
             request,
             {step.name: step for step in benchmark.steps},
             random.Random(f"{self.manifest.seed} {slot.id}"),  # noqa: S311 - jitter and data, not secrets
+            slot.id,
         )
         start = self._start_record(slot, batch, order)
         self.folder.append(STARTS, start)
@@ -385,6 +386,7 @@ def _ended(ending: Ending, session: Session) -> dict[str, Any]:
         "readiness": [attempt.model_dump() for attempt in session.readiness],
         "placement": None if session.placement is None else session.placement.model_dump(),
         "flags": session.flags,
+        "tied_to": session.tied_to,
         "sandbox_s": session.sandbox_s,
     }
 

@@ -46,6 +46,10 @@ class Session:
     request: CreateRequest
     declared: dict[str, StepSpec]
     random: random.Random
+    identity: str = ""
+    """The trial's id, left in its sandboxes so that one that is handed out again is recognised."""
+    tied_to: str | None = None
+    """The earlier trial whose mark was found."""
     steps: list[Step] = field(default_factory=list)
     readiness: list[Attempt] = field(default_factory=list)
     metrics: dict[str, float] = field(default_factory=dict)
@@ -248,6 +252,14 @@ class Session:
             boot_id=lines.get("boot") or None,
             uptime_quantum_us=quantum,
         )
+
+    async def mark(self, sandbox: str) -> None:
+        """Leave the trial's id in the sandbox, and note the id that is there already; untimed."""
+        script = 'cat .bench-mark 2> /dev/null; printf %s "$1" > .bench-mark'
+        output = await self.run(sandbox, ["sh", "-c", script, "sh", self.identity])
+        found = output.stdout.decode(errors="replace").strip()
+        if found:
+            self.tied_to = found
 
     @property
     def sandboxes(self) -> list[str]:

@@ -45,31 +45,33 @@ class BubblewrapProvider(FolderProvider):
         return self._digest
 
     async def _start(self, sandbox: str, request: CreateRequest) -> None:
-        reading, writing = os.pipe()
+        info, ready = os.pipe(), os.pipe()
         try:
-            bwrap = await asyncio.create_subprocess_exec(
-                *self._command(sandbox, request.lifetime_s, writing),
+            self._running[sandbox] = await asyncio.create_subprocess_exec(
+                *self._command(sandbox, request.lifetime_s, info[1], ready[1]),
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=asyncio.subprocess.DEVNULL,
                 stderr=asyncio.subprocess.DEVNULL,
-                pass_fds=(writing,),
+                pass_fds=(info[1], ready[1]),
                 env=self.environment(sandbox),
                 start_new_session=True,
             )
-            self._running[sandbox] = bwrap
-            os.close(writing)
-            writing = -1
-            info = await asyncio.wait_for(asyncio.to_thread(_read_all, reading), _START_S)
         finally:
-            os.close(reading)
-            if writing >= 0:
-                os.close(writing)
-        if not info:
-            command = " ".join(self._command(sandbox, request.lifetime_s, 2))
+            os.close(info[1])
+            os.close(ready[1])
+        try:
+            async with asyncio.timeout(_START_S):
+                said = await asyncio.to_thread(_read_all, info[0])
+                is_ready = await asyncio.to_thread(_read_all, ready[0])  # mounts are made after the pid is told
+        finally:
+            os.close(info[0])
+            os.close(ready[0])
+        if not said or not is_ready:
+            command = " ".join(self._command(sandbox, request.lifetime_s, 2, 2))
             raise ProviderError("bwrap did not start the sandbox.", hint=f"By hand it says why: {command}")
-        self.note(sandbox, pid=json.loads(info)["child-pid"])
+        self.note(sandbox, pid=json.loads(said)["child-pid"])
 
-    def _command(self, sandbox: str, lifetime_s: float, info_fd: int) -> list[str]:
+    def _command(self, sandbox: str, lifetime_s: float, info_fd: int, ready_fd: int) -> list[str]:
         return [
             "bwrap",
             "--unshare-all",
@@ -77,7 +79,7 @@ class BubblewrapProvider(FolderProvider):
             *("--proc", "/proc", "--dev", "/dev", "--tmpfs", "/tmp"),  # noqa: S108 - of the sandbox
             *("--bind", str(self.workspace(sandbox)), WORKDIR, "--chdir", WORKDIR),
             *("--info-fd", str(info_fd)),
-            *("--", "sleep", f"{lifetime_s:g}"),
+            *("--", "sh", "-c", f"echo ready >&{ready_fd}; exec {ready_fd}>&-; exec sleep {lifetime_s:g}"),
         ]
 
     async def exec(self, sandbox: str, argv: Sequence[str], *, timeout_s: float, stdin: bytes = b"") -> Output:
@@ -108,9 +110,8 @@ class BubblewrapProvider(FolderProvider):
 
 
 def _read_all(descriptor: int) -> bytes:
+    """Read until every writer has closed its end."""
     parts = []
     while part := os.read(descriptor, 4096):
         parts.append(part)
-        if part.rstrip().endswith(b"}"):
-            break
     return b"".join(parts)

@@ -1,6 +1,6 @@
 """Arrays in, estimates out: seed estimators of the benchmark. No clock, file, network or process."""
 
-from sandyard.stats.bootstrap import DRAWS, Interval, median_interval, pooled_median_interval
+from sandyard.stats.bootstrap import DRAWS, Interval, median_interval, pooled_median_interval, ratio_interval
 from sandyard.stats.means import geometric_mean, mean
 from sandyard.stats.ranks import TAIL_FLOOR, Tail, median, percentile, rank, tail
 
@@ -16,5 +16,6 @@ __all__ = [
     "percentile",
     "pooled_median_interval",
     "rank",
+    "ratio_interval",
     "tail",
 ]

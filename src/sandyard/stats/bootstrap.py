@@ -33,15 +33,26 @@ def median_interval(values: Sequence[float] | np.ndarray) -> Interval:
     NumPy's ``default_rng(0)``, fresh for each call, draws indices into the values in ascending order, so that the
     interval does not depend on the order of the records.
     """
+    return _central(_medians(values, np.random.default_rng(SEED)), len(values))
+
+
+def ratio_interval(after: Sequence[float] | np.ndarray, before: Sequence[float] | np.ndarray) -> Interval:
+    """Bound the ratio of two medians of independent trials, each side drawn by itself from one generator."""
+    generator = np.random.default_rng(SEED)
+    ratios = _medians(after, generator) / _medians(before, generator)
+    return _central(ratios, min(len(after), len(before)))
+
+
+def _medians(values: Sequence[float] | np.ndarray, generator: np.random.Generator) -> np.ndarray:
     ordered = np.sort(np.asarray(values, dtype=float))
     n = len(ordered)
-    middle = rank(50, n) - 1
     medians = np.empty(DRAWS)
-    for start, indices in _draws(n):
+    for start, indices in _draws(n, generator):
+        middle = rank(50, n) - 1
         chosen = indices.astype(np.int32)  # partitions twice as fast
         chosen.partition(middle, axis=1)
         medians[start : start + len(chosen)] = ordered[chosen[:, middle]]
-    return _central(medians, n)
+    return medians
 
 
 def pooled_median_interval(trials: Sequence[Sequence[float]]) -> Interval:
@@ -61,7 +72,7 @@ def pooled_median_interval(trials: Sequence[Sequence[float]]) -> Interval:
     sizes = np.array([len(calls) for calls in ordered])
     medians = np.empty(DRAWS)
     position = 0
-    for _, indices in _draws(len(ordered)):
+    for _, indices in _draws(len(ordered), np.random.default_rng(SEED)):
         for row in indices:
             times = np.bincount(row, minlength=len(ordered))
             total = int(times @ sizes)
@@ -71,11 +82,10 @@ def pooled_median_interval(trials: Sequence[Sequence[float]]) -> Interval:
     return _central(medians, len(ordered))
 
 
-def _draws(n: int) -> Iterator[tuple[int, np.ndarray]]:
+def _draws(n: int, generator: np.random.Generator) -> Iterator[tuple[int, np.ndarray]]:
     """Give rows of indices in blocks of bounded size, each with the number of its first row."""
     if n < 1:
         raise InsufficientSamplesError("there is no interval of no values.", hint="Run at least one trial.")
-    generator = np.random.default_rng(SEED)
     rows = max(1, _BLOCK // n)
     for start in range(0, DRAWS, rows):
         yield start, generator.integers(0, n, (min(rows, DRAWS - start), n))
