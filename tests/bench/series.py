@@ -75,8 +75,6 @@ def manifest(providers: Sequence[str] = ("p",), *, better="lower", has_create: b
 def series(values: Sequence[float] | np.ndarray, changes=None, *, better="lower", has_create=False, rounds=4) -> Series:
     """One pair; ``changes`` gives fields of the trial at an index."""
     n = len(values)
-    trials = [
-        trial(i, value, rounds=rounds, n=n, **(changes(i) if changes else {})) for i, value in enumerate(values)
-    ]
+    trials = [trial(i, value, rounds=rounds, n=n, **(changes(i) if changes else {})) for i, value in enumerate(values)]
     (one,) = all_series(manifest(better=better, has_create=has_create), trials)
     return one

@@ -201,7 +201,9 @@ def test_what_no_data_could_fail_says_so():
         (first,) = [f for f in pair.findings if f.check == "first-round"]
         assert first.verdict is Verdict.CANNOT or first.test.least_p < report.threshold
         assert (first.detectable is None) or first.verdict is not Verdict.CANNOT
-    tight = audit_series([series(noise(seed, 15), lambda i: {"round": 0 if i < 10 else 1}) for seed in range(300)], with_power=False)
+    tight = audit_series(
+        [series(noise(seed, 15), lambda i: {"round": 0 if i < 10 else 1}) for seed in range(300)], with_power=False
+    )
     assert any(f.verdict is Verdict.CANNOT for pair in tight.pairs for f in pair.findings)
 
 

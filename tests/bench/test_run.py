@@ -166,7 +166,10 @@ class TestStops:
             return Reply(error=ProviderError("no.", hint="")) if call.op == "create" and call.number >= 4 else Reply()
 
         _, trials, _ = run_all(tmp_path, fail, the_plan=plan(8))
-        assert self.reason(tmp_path) in {"two refill rounds in a row added no success", "16 attempts, twice the scheduled 8"}
+        assert self.reason(tmp_path) in {
+            "two refill rounds in a row added no success",
+            "16 attempts, twice the scheduled 8",
+        }
         assert len(trials) <= 16
 
     def test_never_more_than_twice_the_attempts(self, tmp_path):
@@ -209,7 +212,9 @@ class TestOrder:
         by_round = [[trial.benchmark for trial in first if trial.round == number] for number in range(4)]
         assert all(Counter(names) == {"probe": 2, "second": 2} for names in by_round)
         orders = {
-            tuple(t.benchmark for t in run_all(tmp_path / f"s{seed}", the_plan=two.model_copy(update={"seed": seed}))[1])
+            tuple(
+                t.benchmark for t in run_all(tmp_path / f"s{seed}", the_plan=two.model_copy(update={"seed": seed}))[1]
+            )
             for seed in range(6)
         }
         assert len(orders) == 2

@@ -27,9 +27,7 @@ def needs(tool):
     return pytest.mark.skipif(shutil.which(tool) is None, reason=f"{tool} is not installed")
 
 
-FAKE = Declaration(
-    name="fake", title="Fake", adapter="fake", region="nowhere", capabilities=frozenset(CAPABILITIES)
-)
+FAKE = Declaration(name="fake", title="Fake", adapter="fake", region="nowhere", capabilities=frozenset(CAPABILITIES))
 
 
 @pytest.fixture(

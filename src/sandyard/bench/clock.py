@@ -37,7 +37,9 @@ for ((i = 0; i < 3000 && count < 12; i++)); do
 done
 """
 
-_LINE = re.compile(rb"__SANDBOX_CLOCK (\d{1,11})\.(\d{6}) (\d{1,11})\.(\d{6}) (\d{1,11})\.(\d{1,6}) (\d{1,11})\.(\d{1,6}) (\d{1,3})")
+_LINE = re.compile(
+    rb"__SANDBOX_CLOCK (\d{1,11})\.(\d{6}) (\d{1,11})\.(\d{6}) (\d{1,11})\.(\d{1,6}) (\d{1,11})\.(\d{1,6}) (\d{1,3})"
+)
 
 
 def wrap(argv: Sequence[str]) -> list[str]:

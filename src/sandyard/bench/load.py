@@ -11,7 +11,6 @@ import numpy as np
 from sandyard.bench.records import HostLoad
 
 
-
 def others_mean(windows: Sequence[tuple[float, float]]) -> list[float]:
     """Return, for each window of a batch, the time-weighted mean number of other windows open over it."""
     if not windows:
@@ -43,9 +42,7 @@ class HostProbe:
         throttled = self._throttled_periods()
         return HostLoad(
             peak_cpu_share=share,
-            throttled_periods=None
-            if throttled is None or self._throttled is None
-            else throttled - self._throttled,
+            throttled_periods=None if throttled is None or self._throttled is None else throttled - self._throttled,
             pressure_avg10=self._pressure(),
             available_kib=self._available_kib(),
         )

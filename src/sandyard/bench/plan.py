@@ -52,7 +52,9 @@ class Plan(_Part):
     @field_validator("benchmarks", mode="before")
     @classmethod
     def _names_alone(cls, value: object) -> object:
-        return [{"name": item} if isinstance(item, str) else item for item in value] if isinstance(value, list) else value
+        return (
+            [{"name": item} if isinstance(item, str) else item for item in value] if isinstance(value, list) else value
+        )
 
 
 def read_plan(path: Path) -> Plan:
@@ -74,8 +76,7 @@ QUICK = Plan(
         BenchmarkPlan(name="sequential-tti", trials=20),
         BenchmarkPlan(name="latency-per-call", trials=20),
         BenchmarkPlan(name="file-transfer", trials=20, units=["10MiB"]),
-        BenchmarkPlan(name="hard-links", trials=20),
-        BenchmarkPlan(name="install-and-build", trials=20, units=["c"]),
+        BenchmarkPlan(name="install-and-build", trials=20, units=["python"]),
     ],
     memory_mib=1024,
 )

@@ -343,7 +343,13 @@ class Run:
                 if reason is not None:
                     self.folder.append(
                         BATCHES,
-                        {"event": "refill-stop", "provider": name, "benchmark": benchmark, "unit": unit, "reason": reason},
+                        {
+                            "event": "refill-stop",
+                            "provider": name,
+                            "benchmark": benchmark,
+                            "unit": unit,
+                            "reason": reason,
+                        },
                     )
                     break
                 before, number = pair.successes, number + 1

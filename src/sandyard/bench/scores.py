@@ -44,9 +44,7 @@ def score(summary: Summary) -> Scores:
 def combine(children: Sequence[Mapping[str, float]]) -> dict[str, float]:
     """Average children that anybody has a result in; a provider missing from one adds 0 there."""
     providers = sorted({provider for child in children for provider in child})
-    return {
-        provider: round(mean(child.get(provider, 0.0) for child in children), DECIMALS) for provider in providers
-    }
+    return {provider: round(mean(child.get(provider, 0.0) for child in children), DECIMALS) for provider in providers}
 
 
 def rank(scores: Mapping[str, float]) -> dict[str, int]:

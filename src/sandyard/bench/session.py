@@ -135,7 +135,9 @@ class Session:
         async with _failing(spec):
             await self.provider.exec(sandbox, ["bash", "-c", start, "bash", *clock.wrap(argv)], timeout_s=30)
             while True:
-                seen = await self.provider.exec(sandbox, ["sh", "-c", f"test -e {tag}.rc && cat {tag}.rc"], timeout_s=30)
+                seen = await self.provider.exec(
+                    sandbox, ["sh", "-c", f"test -e {tag}.rc && cat {tag}.rc"], timeout_s=30
+                )
                 if seen.exit_code == 0:
                     break
                 if _now() - began > spec.limit_s:
@@ -228,7 +230,9 @@ class Session:
         except SandyardError as error:
             raise ProviderFailed(error.what) from error
         if output.exit_code != 0:
-            raise ProviderFailed(f"{argv[0]} ended with {output.exit_code}: {output.stderr[-200:].decode(errors='replace')}")
+            raise ProviderFailed(
+                f"{argv[0]} ended with {output.exit_code}: {output.stderr[-200:].decode(errors='replace')}"
+            )
         return output
 
     async def probe(self, sandbox: str) -> None:

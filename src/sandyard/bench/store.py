@@ -68,7 +68,9 @@ class RunFolder:
         try:
             return Manifest.model_validate_json(path.read_bytes())
         except FileNotFoundError:
-            raise BenchError(f"{self.path} is not the folder of a run: it has no {MANIFEST}.", hint="Name a run.") from None
+            raise BenchError(
+                f"{self.path} is not the folder of a run: it has no {MANIFEST}.", hint="Name a run."
+            ) from None
         except ValidationError as error:
             raise BenchError(f"{path} cannot be read: {_first(error)}.", hint="Was it edited by hand?") from None
 

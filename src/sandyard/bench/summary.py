@@ -85,7 +85,11 @@ def summarise(manifest: Manifest, trials: Sequence[Trial], audit: Audit) -> Summ
     for series in all_series(manifest, trials, main_only=False):
         key = series.key
         cells[key] = _cell(
-            series, infos[key.benchmark], audit, successes[key.provider, key.benchmark], failures[key.provider, key.benchmark, key.unit]
+            series,
+            infos[key.benchmark],
+            audit,
+            successes[key.provider, key.benchmark],
+            failures[key.provider, key.benchmark, key.unit],
         )
     _add_absent(manifest, cells)
     workloads = tuple(_workloads(manifest, cells))

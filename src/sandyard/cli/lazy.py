@@ -11,8 +11,16 @@ from typer.main import get_command
 
 from sandyard.cli.session import say
 
-LATER = {"price": "sandyard.cli.price", "catalog": "sandyard.cli.catalog", "site": "sandyard.cli.site"}
+LATER = {
+    "bench": "sandyard.cli.bench",
+    "price": "sandyard.cli.price",
+    "catalog": "sandyard.cli.catalog",
+    "site": "sandyard.cli.site",
+}
 """Name of the command, and the module whose ``app`` it is."""
+
+EXTRAS = {"bench": "bench,pricing"}
+"""The extra that a command needs where it is not ``pricing``."""
 
 
 class LazyGroup(TyperGroup):
@@ -38,11 +46,12 @@ class LazyGroup(TyperGroup):
 
 def _without(name: str, package: str) -> typer.Typer:
     """Stands in where an extra is not installed, so that the help of the others works."""
-    app = typer.Typer(help="Needs the extra 'pricing': pip install 'sandyard[pricing]'.")
+    install = f"pip install 'sandyard[{EXTRAS.get(name, 'pricing')}]'"
+    app = typer.Typer(help=f"Needs an extra: {install}.")
 
     @app.command(context_settings={"ignore_unknown_options": True, "allow_extra_args": True})
     def refuse() -> None:
-        say(f"`sandyard {name}` needs the package {package}. Install it: pip install 'sandyard[pricing]'.")
+        say(f"`sandyard {name}` needs the package {package}. Install it: {install}.")
         raise typer.Exit(2)
 
     return app

@@ -53,7 +53,12 @@ class PodmanProvider(Provider):
         """Start a container that sleeps; podman ends it after its lifetime."""
         limits = [
             *("--cpus", f"{request.cpus:g}", "--memory", f"{request.memory_mib}m"),
-            *("--ulimit", "nofile=1024:1024", "--ulimit", "nproc=4096:4096"),  # else it asks for more than a host may give
+            *(
+                "--ulimit",
+                "nofile=1024:1024",
+                "--ulimit",
+                "nproc=4096:4096",
+            ),  # else it asks for more than a host may give
         ]
         output = await self._call(
             "run",

@@ -64,7 +64,9 @@ def pooled_median_interval(trials: Sequence[Sequence[float]]) -> Interval:
         raise InsufficientSamplesError(
             "there is no interval: a trial has no calls.", hint="Use trials that succeeded only."
         )
-    ordered = sorted((np.sort(np.asarray(calls, dtype=float)) for calls in trials), key=lambda c: (percentile(c, 50), *c))
+    ordered = sorted(
+        (np.sort(np.asarray(calls, dtype=float)) for calls in trials), key=lambda c: (percentile(c, 50), *c)
+    )
     values = np.concatenate(ordered)
     owner = np.repeat(np.arange(len(ordered)), [len(calls) for calls in ordered])
     by_value = np.argsort(values, kind="stable")

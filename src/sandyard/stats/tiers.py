@@ -38,9 +38,7 @@ def split(values: np.ndarray) -> Tiers | None:
     sums, squares = np.cumsum(ordered), np.cumsum(ordered**2)
     sizes = np.arange(LEAST_TIER, n - LEAST_TIER + 1)
     low_sum, low_square = sums[sizes - 1], squares[sizes - 1]
-    within = (low_square - low_sum**2 / sizes) + (
-        squares[-1] - low_square - (sums[-1] - low_sum) ** 2 / (n - sizes)
-    )
+    within = (low_square - low_sum**2 / sizes) + (squares[-1] - low_square - (sums[-1] - low_sum) ** 2 / (n - sizes))
     size = int(sizes[np.argmin(within)])
     low, high = ordered[:size], ordered[size:]
     variance = low.var(ddof=1) + high.var(ddof=1)

@@ -32,7 +32,9 @@ class FileTransfer(Benchmark):
         async with session.span("up") as up:
             for path, data in files.items():
                 await session.provider.write(sandbox, path, data)
-        inside = (await session.run(sandbox, ["sh", "-c", "cd transfer && sha256sum $(ls | sort -n)"])).stdout.split()[::2]
+        inside = (await session.run(sandbox, ["sh", "-c", "cd transfer && sha256sum $(ls | sort -n)"])).stdout.split()[
+            ::2
+        ]
         if [word.decode() for word in inside] != [hashlib.sha256(data).hexdigest() for data in files.values()]:
             raise ProviderFailed("what arrived in the sandbox is not what was sent")
         async with session.span("down") as down:

@@ -110,7 +110,9 @@ def _load(paths: Sequence[Path]) -> Iterator[tuple[Path, dict[str, Any]]]:
 def _kind(path: Path, row: dict[str, Any]) -> str:
     kind = row.get("mode", "sequential")
     if kind not in _KINDS:
-        raise BenchError(f"{path}: {row.get('provider')} has the unknown mode {kind!r}.", hint="Known: all until May 2026.")
+        raise BenchError(
+            f"{path}: {row.get('provider')} has the unknown mode {kind!r}.", hint="Known: all until May 2026."
+        )
     return str(kind)
 
 
@@ -201,7 +203,9 @@ def _mismatches(
     if score is not None and row.get("mode", "sequential") in {"sequential", "staggered", "concurrent"}:
         mine = _summary([iteration["ttiMs"] for iteration in iterations], trim)
         share = len(iterations) / len(row["iterations"]) if row["iterations"] else 0.0
-        points = share * sum(weight * max(0.0, 100 * (1 - mine[name] / _CEILING_MS)) for name, weight in weights.items())
+        points = share * sum(
+            weight * max(0.0, 100 * (1 - mine[name] / _CEILING_MS)) for name, weight in weights.items()
+        )
         if abs(points - score) > _ROUNDING:
             yield f"the score is {score}, and {points:.2f} by its iterations"
 
