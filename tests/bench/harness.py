@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 
@@ -36,7 +37,10 @@ class Probe(Benchmark):
     section = "operation"
     requires = frozenset({"exec"})
     metrics = (Metric(name="total", unit="ms"), Metric(name="runtime", unit="ms", is_main=False))
-    steps = (StepSpec("create", "host", 60), StepSpec("work", "sandbox", 30, ("true",)))
+    steps: ClassVar[Sequence[StepSpec]] = (
+        StepSpec("create", "host", 60),
+        StepSpec("work", "sandbox", 30, ("true",)),
+    )
 
     async def run(self, session, unit):
         async with session.span("create"):

@@ -1,4 +1,4 @@
-"""The importer, on real result files that lie beside the checkout where there is a copy, and on small ones made here."""
+"""The importer: on real result files, where a copy lies beside the checkout, and on small ones made here."""
 
 from __future__ import annotations
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,29 +13,30 @@ from sandyard.bench import clock
 from sandyard.bench.audit import audit
 from sandyard.bench.outcomes import BenchmarkFault, Diverged, Missed
 from sandyard.bench.plan import read_plan
-from sandyard.bench.records import Outcome
+from sandyard.bench.records import Outcome, Trial
 from sandyard.bench.run import check_resumable, unreplaced
 from sandyard.bench.store import RunFolder
 from sandyard.errors import BenchError, IncomparableRunsError, NotReadyError, ProviderError, SpendLimitError
 from sandyard.providers import Output
-from sandyard.providers.fake import FakeProvider, Reply, not_ready_for
+from sandyard.providers.fake import FakeProvider, Reply, _Sandbox, not_ready_for
 from tests.bench.harness import Probe, Second, declaration, plan, run_all, work_takes
 
 
-def only(trials):
+def only(trials) -> Any:
     (one,) = trials
     return one
 
 
-def timed(call):
+def timed(call) -> bool:
     return call.op == "exec" and len(call.argv) > 2 and "__SANDBOX_CLOCK" in call.argv[2]
 
 
-def single(path, script, **changes):
+def single(path, script, **changes) -> Trial:
     """One trial and no refill."""
     _, trials, providers = run_all(path, script, the_plan=plan(1, budget={"trials": 1}, **changes))
     assert providers["fake"].live == {} or changes
-    return only(trials)
+    trial: Trial = only(trials)
+    return trial
 
 
 class TestOutcomes:
@@ -78,7 +80,7 @@ class TestOutcomes:
         trial = single(tmp_path, lambda call: Reply(2.0, wall_step_us=step_us) if timed(call) else Reply())
         assert trial.outcome is outcome
         if outcome is Outcome.PROVIDER_FAILURE:
-            assert "stepped clock" in trial.cause
+            assert "stepped clock" in str(trial.cause)
             assert trial.metrics == {}
         else:
             assert trial.metrics["runtime"] == pytest.approx(1980)
@@ -92,7 +94,7 @@ class TestOutcomes:
 
     def test_a_create_that_hangs(self, tmp_path):
         trial = single(tmp_path, lambda call: Reply(3600.0) if call.op == "create" else Reply())
-        assert "hung for 60 s" in trial.cause
+        assert "hung for 60 s" in str(trial.cause)
 
     def test_a_sandbox_that_dies_during_the_command(self, tmp_path):
         trial = single(tmp_path, lambda call: Reply(kills=timed(call)))
@@ -146,8 +148,8 @@ class TestOutcomes:
 
 
 class TestStops:
-    def reason(self, path):
-        return only([line["reason"] for line in RunFolder(path).dicts("batches.jsonl") if "reason" in line])
+    def reason(self, path) -> str:
+        return str(only([line["reason"] for line in RunFolder(path).dicts("batches.jsonl") if "reason" in line]))
 
     def test_lost_trials_are_refilled_and_stay_in_the_data(self, tmp_path):
         def sometimes(call):
@@ -238,11 +240,8 @@ class TestOrder:
 
     def test_another_sandbox_in_the_account_stops_the_run(self, tmp_path):
         fake = FakeProvider(declaration())
+        fake.live["stranger"] = _Sandbox("somebody", 0, 0.0)
         with pytest.raises(BenchError, match="not this run's"):
-            fake._made = 1
-            from sandyard.providers.fake import _Sandbox
-
-            fake.live["stranger"] = _Sandbox("somebody", 0, 0.0)
             run_all(tmp_path, providers={"fake": fake})
 
 
@@ -288,8 +287,6 @@ class TestStopAndResume:
         records = (tmp_path / "trials.jsonl").read_bytes().splitlines(keepends=True)
         (tmp_path / "trials.jsonl").write_bytes(b"".join(records[:3]) + records[3][:40])  # killed while it wrote
         fake = FakeProvider(declaration(), script)
-        from sandyard.providers.fake import _Sandbox
-
         fake.live["left"] = _Sandbox("sandyard-bench-r", 0, 0.0)
         _, trials, _ = run_all(tmp_path, the_plan=plan(8), providers={"fake": fake})
         assert fake.live == {}
@@ -399,7 +396,7 @@ class TestClock:
 class TestPlanted:
     """What is planted in the provider is found by a whole run and its audit."""
 
-    def failing(self, tmp_path, seconds, trials=40, concurrency=1, seed=0, rounds=4):
+    def failing(self, tmp_path, seconds, trials=40, concurrency=1, seed=0, rounds=4) -> Any:
         manifest, records, _ = run_all(
             tmp_path,
             work_takes(seconds, seed=seed),

@@ -7,7 +7,6 @@ import selectors
 from collections.abc import Coroutine
 from typing import TypeVar
 
-
 T = TypeVar("T")
 
 

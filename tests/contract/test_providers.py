@@ -182,7 +182,7 @@ def test_every_shipped_declaration_is_right():
 
 
 def _pids():
-    return [entry for entry in os.listdir("/proc") if entry.isdigit()]
+    return [entry.name for entry in Path("/proc").iterdir() if entry.name.isdigit()]
 
 
 def _cmdline(pid):

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from sandyard.bench.outcomes import BenchmarkFault
 
@@ -26,7 +27,7 @@ e=$EPOCHREALTIME
 printf '__SANDBOX_CLOCK %s %s %s %s %s\n' "$s" "$e" "${u0%% *}" "${u1%% *}" "$rc" >&2
 exit "$rc"
 """
-"""``read -N 64`` takes the whole file at once, as some virtual procfs fail on a second read; it returns 1 at its end."""
+"""``read -N 64`` takes the whole file at once, as some virtual procfs fail on a second read; at its end it gives 1."""
 
 QUANTUM_PROBE = r"""
 last= count=0
@@ -82,5 +83,5 @@ def read_quantum_us(stdout: bytes) -> int | None:
         if not (whole.isdigit() and part.isdigit()):
             return None
         readings.append(int(whole) * 1_000_000 + int(part.ljust(6, b"0")[:6]))
-    steps = [after - before for before, after in zip(readings, readings[1:], strict=False) if after > before]
+    steps = [after - before for before, after in pairwise(readings) if after > before]
     return min(steps) if steps else None

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from decimal import Decimal
 
 from sandyard.bench.records import Manifest
-from sandyard.catalog import load_catalog
+from sandyard.catalog import Card, Catalog, RateCardNotFoundError, load_catalog
 from sandyard.errors import BenchError
 from sandyard.pricing import Workload, quote
 
@@ -23,12 +23,16 @@ class Pricer:
         Raises:
             BenchError: a card does not exist.
         """
-        named = {info.name: cards.get(info.name) or info.card for info in manifest.providers}
-        catalog = load_catalog() if any(named.values()) else {}
-        unknown = sorted({card for card in named.values() if card and card not in catalog})
-        if unknown:
-            raise BenchError(f"there is no rate card {', '.join(unknown)}.", hint="'sandyard catalog list' names them.")
-        self._cards = {name: catalog[card] for name, card in named.items() if card}
+        named = {info.name: card for info in manifest.providers if (card := cards.get(info.name) or info.card)}
+        catalog = load_catalog() if named else Catalog({})  # reading it takes most of a second
+        self._cards: dict[str, Card] = {}
+        for provider, name in named.items():
+            try:
+                self._cards[provider] = catalog[name]
+            except RateCardNotFoundError as error:
+                raise BenchError(
+                    f"there is no rate card {name}, which {provider} is to be priced on.", hint=error.hint
+                ) from None
         self._vcpu = Decimal(str(manifest.cpus))
         self._memory_gib = Decimal(manifest.memory_mib) / 1024
 

@@ -23,7 +23,7 @@ async def open_providers(
     image: str,
     request: CreateRequest,
     skip_missing: bool = False,
-    say: Callable[[str], None] = lambda text: None,
+    say: Callable[[str], None] = lambda _: None,
 ) -> AsyncIterator[dict[str, Provider]]:
     """Open providers, with their image prepared; all on the same unpacked root file system.
 

@@ -18,19 +18,19 @@ class BenchmarkPlan(_Part):
     """One benchmark of the plan."""
 
     name: str
-    trials: int | None = Field(None, ge=1)
+    trials: int | None = Field(default=None, ge=1)
     """Successes to reach for each unit and provider; None for the benchmark's own."""
     units: list[str] | None = None
-    concurrency: int | None = Field(None, ge=1)
+    concurrency: int | None = Field(default=None, ge=1)
 
 
 class Budget(_Part):
     """What a run may take."""
 
-    trials: int | None = Field(None, ge=1)
+    trials: int | None = Field(default=None, ge=1)
     """Attempts in all."""
-    seconds: float | None = Field(None, gt=0)
-    refill_seconds: float = Field(3600, gt=0)
+    seconds: float | None = Field(default=None, gt=0)
+    refill_seconds: float = Field(default=3600, gt=0)
     """For the refills of one provider."""
 
 
@@ -39,11 +39,11 @@ class Plan(_Part):
 
     providers: list[str] = Field(min_length=1)
     benchmarks: list[BenchmarkPlan] = Field(min_length=1)
-    rounds: int = Field(4, ge=1)
+    rounds: int = Field(default=4, ge=1)
     seed: int = 0
-    lifetime_s: float = Field(1800, gt=0)
-    cpus: float = Field(2, gt=0)
-    memory_mib: int = Field(4096, ge=64)
+    lifetime_s: float = Field(default=1800, gt=0)
+    cpus: float = Field(default=2, gt=0)
+    memory_mib: int = Field(default=4096, ge=64)
     image: str = "default"
     budget: Budget = Budget()
     cards: dict[str, str] = Field(default_factory=dict)

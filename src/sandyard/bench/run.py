@@ -85,7 +85,7 @@ class Run:
         benchmarks: Mapping[str, Benchmark],
         *,
         plan: Plan,
-        tell: Callable[[Progress], None] = lambda progress: None,
+        tell: Callable[[Progress], None] = lambda _: None,
         probe: Callable[[], HostProbe] = HostProbe,
     ) -> None:
         """Continue from whatever records the folder holds."""
@@ -102,7 +102,7 @@ class Run:
         self._begun = 0.0
         self._elapsed_before = 0.0
 
-    # -- the whole ------------------------------------------------------------------------------------------------------
+    # -- the whole -----------------------------------------------------------------------------------------------------
 
     async def execute(self) -> None:
         """Run what is still to be run.
@@ -133,7 +133,7 @@ class Run:
         random.Random(f"{self.manifest.seed} {purpose}").shuffle(order)  # noqa: S311 - not for secrets
         return order
 
-    # -- taking up ------------------------------------------------------------------------------------------------------
+    # -- taking up -----------------------------------------------------------------------------------------------------
 
     async def _take_up(self) -> None:
         """Read what was done, note what a crash cut short, and delete whatever it left."""
@@ -176,7 +176,7 @@ class Run:
         others = await provider.list()
         if others:
             raise BenchError(
-                f"the account of {name} holds {len(others)} sandboxes that are not this run's: {', '.join(others[:3])}.",
+                f"{name} holds {len(others)} sandboxes that are not this run's: {', '.join(others[:3])}.",
                 hint="Delete them or wait for their end: they would run beside the trials.",
             )
 
@@ -202,7 +202,7 @@ class Run:
         elif not trial.cleanup_confirmed:
             pair.no_refill = "a trial's sandbox could not be confirmed gone"
 
-    # -- rounds ---------------------------------------------------------------------------------------------------------
+    # -- rounds --------------------------------------------------------------------------------------------------------
 
     async def _round(self, provider: str, benchmark: str, number: int) -> None:
         for unit in self._shuffled(self._info[benchmark].units, f"units {provider} {benchmark} {number}"):
@@ -327,7 +327,7 @@ class Run:
             budget.seconds is not None and self._since_begin() >= budget.seconds
         )
 
-    # -- refills --------------------------------------------------------------------------------------------------------
+    # -- refills -------------------------------------------------------------------------------------------------------
 
     async def _refill(self, provider: str) -> None:
         """Replace lost trials one at a time, unit by unit, until a stop condition holds; say which one."""

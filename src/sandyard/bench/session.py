@@ -126,7 +126,7 @@ class Session:
         Start and end come from the sandbox's clock, so polling adds nothing to the runtime.
         """
         spec = self._enter(name)
-        tag = f".bench-{len(self.steps)}"
+        tag = f".bench-{self.random.getrandbits(32):08x}"
         start = (
             f"setsid nohup bash -c '\"$@\" > {tag}.out 2> {tag}.err; echo $? > {tag}.rc.new; mv {tag}.rc.new {tag}.rc'"
             ' bash "$@" > /dev/null 2>&1 < /dev/null &'

@@ -138,7 +138,7 @@ def _add_absent(manifest: Manifest, cells: dict[Key, Cell]) -> None:
 
 
 def _workloads(manifest: Manifest, cells: Mapping[Key, Cell]) -> list[WorkloadValue]:
-    found = []
+    found: list[WorkloadValue] = []
     for info in manifest.benchmarks:
         if info.section != "workload":
             continue
@@ -152,9 +152,11 @@ def _workloads(manifest: Manifest, cells: Mapping[Key, Cell]) -> list[WorkloadVa
             for unit in info.units
         }
         completed = {unit: done for unit, done in by_unit.items() if done}
-        for provider in manifest.providers:
-            if any(provider.name in done for done in completed.values()):
-                found.append(_workload(provider.name, info.name, completed))
+        found += [
+            _workload(provider.name, info.name, completed)
+            for provider in manifest.providers
+            if any(provider.name in done for done in completed.values())
+        ]
     return found
 
 

@@ -27,13 +27,11 @@ class Ending:
     """Whether no refill can replace it."""
 
 
-async def perform(benchmark: Benchmark, session: Session, unit: str) -> Ending:
+async def perform(benchmark: Benchmark, session: Session, unit: str) -> Ending:  # noqa: PLR0911 - one for each end
     """Run the procedure, then the untimed probe; every end is an ending, except being cancelled."""
     try:
         await benchmark.run(session, unit)
-        missing = [metric.name for metric in benchmark.metrics if metric.is_main and metric.name not in session.metrics]
-        if missing:
-            raise BenchmarkFault(f"the procedure gave no {', '.join(missing)}")
+        _check_complete(benchmark, session)
         if session.sandboxes and session.placement is None:
             await session.probe(session.sandboxes[0])
     except ProviderFailed as error:
@@ -51,6 +49,12 @@ async def perform(benchmark: Benchmark, session: Session, unit: str) -> Ending:
     except Exception as error:  # noqa: BLE001 - whatever our own code does wrong is its own, not the provider's
         return Ending(Outcome.BENCHMARK_ERROR, "benchmark", f"{type(error).__name__}: {error}", session.step)
     return Ending(Outcome.SUCCESS)
+
+
+def _check_complete(benchmark: Benchmark, session: Session) -> None:
+    missing = [metric.name for metric in benchmark.metrics if metric.is_main and metric.name not in session.metrics]
+    if missing:
+        raise BenchmarkFault(f"the procedure gave no {', '.join(missing)}")
 
 
 async def perform_and_clean_up(benchmark: Benchmark, session: Session, unit: str) -> tuple[Ending, bool, bool]:

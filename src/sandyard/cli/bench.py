@@ -153,7 +153,7 @@ def score(path: RunPath) -> None:
     report = _report(path)
     levels, ranks = report.scores.levels, report.scores.ranks
     rows = [
-        [name, *(f"{levels[lv][name]:.1f} ({ranks[lv][name]})" if name in levels[lv] else "–" for lv in LEVELS)]
+        [name, *(f"{levels[lv][name]:.1f} ({ranks[lv][name]})" if name in levels[lv] else "-" for lv in LEVELS)]
         for name in sorted(levels["overall"], key=lambda name: (ranks["overall"][name], name))
     ]
     if not rows:
@@ -223,7 +223,7 @@ def import_computesdk(
 
 @app.command("check")
 def check(path: RunPath) -> None:
-    """Check a run's folder: every record readable, every series whole; ends with an error that names the first fault."""
+    """Check a run's folder: every record readable, every series whole; an error names the first fault."""
     manifest, trials = _load(path)
     audit_run(manifest, trials)
     say(f"{len(trials)} records of {len(manifest.providers)} providers are in order")

@@ -79,7 +79,7 @@ class BubblewrapProvider(FolderProvider):
             *("--proc", "/proc", "--dev", "/dev", "--tmpfs", "/tmp"),  # noqa: S108 - of the sandbox
             *("--bind", str(self.workspace(sandbox)), WORKDIR, "--chdir", WORKDIR),
             *("--info-fd", str(info_fd)),
-            *("--", "sh", "-c", f"echo ready >&{ready_fd}; exec {ready_fd}>&-; exec sleep {lifetime_s:g}"),
+            *("--", "bash", "-c", f"echo ready >&{ready_fd}; exec {ready_fd}>&-; exec sleep {lifetime_s:g}"),
         ]
 
     async def exec(self, sandbox: str, argv: Sequence[str], *, timeout_s: float, stdin: bytes = b"") -> Output:

@@ -40,9 +40,9 @@ class Declaration(BaseModel):
     """What its plan does not have, as against what this project does not drive yet."""
     not_supported: dict[str, str] = Field(default_factory=dict)
     """Benchmark to the known fault that holds it back."""
-    concurrent_sandboxes: int | None = Field(None, ge=1)
+    concurrent_sandboxes: int | None = Field(default=None, ge=1)
     """The account's documented limit."""
-    creates_per_minute: float | None = Field(None, gt=0)
+    creates_per_minute: float | None = Field(default=None, gt=0)
     endpoints: list[str] = Field(default_factory=list)
     """``host:port`` of its API, for the network baseline."""
     tool: str | None = None

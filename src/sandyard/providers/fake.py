@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import builtins
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
@@ -183,11 +184,11 @@ class FakeProvider(Provider):
         """Forget it."""
         self.saved.pop(snapshot, None)
 
-    async def snapshots(self, label: str) -> list[str]:
+    async def snapshots(self, label: str) -> builtins.list[str]:
         """Those kept."""
         return [name for name, box in self.saved.items() if box.label == label]
 
-    async def fork(self, sandbox: str, count: int) -> list[str]:
+    async def fork(self, sandbox: str, count: int) -> builtins.list[str]:
         """Copies."""
         box = self._get(sandbox)
         await self._play("fork", box)
@@ -212,7 +213,7 @@ def not_ready_for(seconds: float, call: Call) -> Reply:
     return Reply()
 
 
-def _run(argv: Sequence[str], files: dict[str, bytes], stdin: bytes) -> Output:
+def _run(argv: Sequence[str], files: dict[str, bytes], stdin: bytes) -> Output:  # noqa: PLR0911 - one a command
     match list(argv):
         case ["true", *_]:
             return Output(0)

@@ -40,7 +40,7 @@ class PodmanProvider(Provider):
         self._base = ["podman", "--runtime", runtime, "--cgroup-manager", "cgroupfs"]
 
     async def version(self) -> str:
-        """podman's and the runtime's."""
+        """Podman's and the runtime's."""
         podman = (await programs.run(["podman", "--version"], timeout_s=10)).stdout.decode().strip()
         runtime = (await programs.run([self._base[2], "--version"], timeout_s=10)).stdout.decode().split("\n", 1)[0]
         return f"{podman}, {runtime}"

@@ -1,7 +1,8 @@
-"""What every provider offers to the benchmark. Calls raise ProviderError, or NotReadyError while a sandbox still starts."""
+"""What every provider offers to the benchmark. Calls raise ProviderError; NotReadyError while a sandbox starts."""
 
 from __future__ import annotations
 
+import builtins
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -59,14 +60,14 @@ class Provider(ABC):
         """As in plans and records."""
         return self.declaration.name
 
-    async def open(self) -> None:
+    async def open(self) -> None:  # noqa: B027 - most have nothing to get ready
         """Get ready, images included, before anything is timed.
 
         Raises:
             HostError: a tool that it needs is missing.
         """
 
-    async def close(self) -> None:
+    async def close(self) -> None:  # noqa: B027 - or to let go of
         """Let go of what ``open`` took; sandboxes are not touched."""
 
     @abstractmethod
@@ -101,24 +102,24 @@ class Provider(ABC):
     async def list(self, label: str | None = None) -> list[str]:
         """Return the live sandboxes with this label; of the whole account for None."""
 
-    async def snapshot(self, sandbox: str) -> str:
+    async def snapshot(self, sandbox: str) -> str:  # noqa: ARG002 - for those who have it
         """Save a sandbox and return the snapshot's id."""
         raise self._not_offered("snapshot")
 
-    async def restore(self, snapshot: str) -> str:
+    async def restore(self, snapshot: str) -> str:  # noqa: ARG002 - for those who have it
         """Put a snapshot back to life and return the sandbox's id."""
         raise self._not_offered("restore")
 
-    async def delete_snapshot(self, snapshot: str) -> None:
+    async def delete_snapshot(self, snapshot: str) -> None:  # noqa: ARG002 - for those who have it
         """Delete a snapshot; one that is gone already is fine."""
         raise self._not_offered("snapshot")
 
-    async def snapshots(self, label: str) -> list[str]:
+    async def snapshots(self, label: str) -> builtins.list[str]:
         """Return the snapshots of sandboxes with this label."""
         del label
         return []
 
-    async def fork(self, sandbox: str, count: int) -> list[str]:
+    async def fork(self, sandbox: str, count: int) -> builtins.list[str]:  # noqa: ARG002 - for those who have it
         """Make new sandboxes that go on from this moment of another; they carry its label."""
         raise self._not_offered("fork")
 

@@ -20,7 +20,7 @@ _BLOCK = 2_000_000
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """The central 95% of what the bootstrap gave. True coverage is less in small samples: 92% at 20 trials, 75% at 3."""
+    """The central 95% of what the bootstrap gave. It covers less in small samples: 92% at 20 trials, 75% at 3."""
 
     low: float
     high: float

@@ -12,8 +12,8 @@ from collections.abc import Callable
 import numpy as np
 from scipy import stats
 
-from sandyard.stats.ranks import median
 from sandyard.stats.rank_tests import least_rank_sum_p, robust_sigma
+from sandyard.stats.ranks import median
 
 POWER = 0.8
 SIMULATE_BELOW = 100
@@ -81,7 +81,7 @@ def detectable_trend(values: np.ndarray, *, alpha: float, least: float) -> float
         return (p < alpha) & (np.abs(effect) >= least)  # type: ignore[no-any-return]
 
     def plant(rows: np.ndarray, effect: float) -> np.ndarray:
-        return rows * (1 + effect * (np.arange(n) / (n - 1) - 0.5))  # type: ignore[no-any-return]
+        return rows * (1 + effect * (np.arange(n) / (n - 1) - 0.5))
 
     return _search(values, plant, rejects, least)
 

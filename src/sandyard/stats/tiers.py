@@ -8,8 +8,8 @@ import numpy as np
 
 LEAST_TIER = 3
 FLOORS = ((200, 3.4), (100, 3.6), (40, 4.2), (20, 5.0), (8, 6.3))
-"""D that a group of at least n values must reach. The floors fit the least-squares split only: searching for the split of
-largest D reaches them on nearly every large clean series."""
+"""D that a group of at least n values must reach. The floors fit the least-squares split only: looking for the split
+of largest D reaches them on nearly every large clean series."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -135,19 +135,19 @@ def _look(series: Series) -> list[Finding]:
 
 def _judge(series: Series, finding: Finding, alpha: float, *, with_power: bool) -> Finding:
     """Decide by size and corrected significance together."""
-    if finding.verdict is not None or finding.test is None or finding.q is None:
-        verdict = finding.verdict or Verdict.PASS
-        return replace(finding, verdict=verdict)
+    test, q = finding.test, finding.q
+    if finding.verdict is not None or test is None or q is None:
+        return replace(finding, verdict=finding.verdict or Verdict.PASS)
     if with_power:
         finding = replace(finding, detectable=_detectable(series, finding, alpha))
-    if finding.q < discovery.Q:
+    if q < discovery.Q:
         if finding.is_large:
             return replace(finding, verdict=finding.if_large)
         return replace(finding, verdict=Verdict.NOTE if finding.is_significant_alone else Verdict.PASS)
-    return replace(finding, verdict=Verdict.CANNOT if finding.test.least_p >= alpha else finding.if_insignificant)
+    return replace(finding, verdict=Verdict.CANNOT if test.least_p >= alpha else finding.if_insignificant)
 
 
-def _detectable(series: Series, finding: Finding, alpha: float) -> float | None:
+def _detectable(series: Series, finding: Finding, alpha: float) -> float | None:  # noqa: PLR0911 - one for each check
     """Return the smallest effect that the check would have found, by what its groups and noise are."""
     least = finding.minimum or 0.0
     if finding.check == "trend":

@@ -55,4 +55,4 @@ def unassessed(check: str, why: str) -> Finding:
 
 def percent(share: float | None) -> str:
     """Write a share as a signed percentage."""
-    return "–" if share is None else f"{share * 100:+.1f}%"
+    return "-" if share is None else f"{share * 100:+.1f}%"

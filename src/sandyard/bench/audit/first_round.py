@@ -15,7 +15,7 @@ NAME = "first-round"
 def members(series: Series) -> np.ndarray:
     """Say of each trial whether it is of the first round."""
     rounds = series.rounds
-    return rounds == rounds.min()
+    return np.asarray(rounds == rounds.min())
 
 
 def check(series: Series) -> Finding:

@@ -1,4 +1,4 @@
-"""Outliers: isolated extreme values. Slow ones stay; a value that is too good to be true is left out, with its reason."""
+"""Outliers: isolated extreme values. Slow ones stay; one that is too good to be true is left out, with its reason."""
 
 from __future__ import annotations
 

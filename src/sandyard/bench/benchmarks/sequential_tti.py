@@ -10,7 +10,7 @@ SANDBOXES = 5
 
 
 class SequentialTti(Benchmark):
-    """The clock runs through create and the first command, the readiness backoff included; each is destroyed before the next."""
+    """The clock runs through create and first command, readiness backoff included; each is gone before the next."""
 
     name = "sequential-tti"
     title = "Sequential time to interactive"

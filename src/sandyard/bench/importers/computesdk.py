@@ -1,7 +1,7 @@
 """ComputeSDK's result files (github.com/computesdk/benchmarks) as trials.
 
-A failed iteration is a failure, never the zero that the file has for it. Every published summary and score is worked out
-again from the iterations, and a file that does not say what its own iterations say is refused.
+A failed iteration is a failure, never the zero that the file has for it. Every published summary and score is worked
+out again from the iterations, and a file that does not say what its own iterations say is refused.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def read_files(paths: Sequence[Path], *, day_as: DayAs = "round") -> Imported:
             rounds = seen.setdefault(kind, {})
             number = rounds.setdefault(path.stem, len(rounds))
             summaries += _verify(path, row)
-            trials += _trials(row, kind, path.stem, number, len(trials), day_as)
+            trials += _trials(row, kind, day=path.stem, number=number, order=len(trials), day_as=day_as)
     return Imported(_manifest(trials, files, seen, day_as), trials, summaries)
 
 
@@ -116,7 +116,7 @@ def _kind(path: Path, row: dict[str, Any]) -> str:
     return str(kind)
 
 
-def _trials(row: dict[str, Any], kind: str, day: str, number: int, order: int, day_as: DayAs) -> Iterator[Trial]:
+def _trials(row: dict[str, Any], kind: str, *, day: str, number: int, order: int, day_as: DayAs) -> Iterator[Trial]:
     benchmark = f"computesdk-{_NAMES.get(kind, kind)}"
     provider = row["provider"]
     windows = _windows(row, kind)

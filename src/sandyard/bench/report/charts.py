@@ -1,12 +1,13 @@
 """The charts, as Vega-Lite through Altair, drawn to SVG in this process: no browser, no network.
 
-A run of any size gives charts of bounded size: a distribution is shown by at most 100 of its quantiles, an order plot by at
-most 120 medians of neighbouring trials.
+A run of any size gives charts of bounded size: a distribution is shown by at most 100 of its quantiles, an order plot
+by at most 120 medians of neighbouring trials.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import altair as alt
 import numpy as np
@@ -43,7 +44,11 @@ def charts(report: Report) -> Iterator[tuple[str, str]]:
         yield "Time against cost", _svg(costs)
 
 
-def _svg(chart: alt.Chart | alt.LayerChart) -> str:
+def _data(rows: list[dict[str, Any]]) -> Any:
+    return alt.Data(values=rows)  # type: ignore[no-untyped-call]  # altair types its schema, not its makers
+
+
+def _svg(chart: Any) -> str:
     return str(vl_convert.vegalite_to_svg(chart.configure_view(strokeWidth=0).to_dict()))
 
 
@@ -51,23 +56,24 @@ def _label(series: Series) -> str:
     return series.key.provider if series.key.unit == "all" else f"{series.key.provider} · {series.key.unit}"
 
 
-def _distribution(shown: Sequence[Series], unit: str) -> alt.LayerChart:
+def _distribution(shown: Sequence[Series], unit: str) -> Any:
     """One row for each series: its quantiles as ticks, its median as a bar; logarithmic, as speeds differ by ratios."""
-    rows, medians = [], []
+    rows: list[dict[str, Any]] = []
+    medians: list[dict[str, Any]] = []
     for series in shown:
         ordered = np.sort(series.values)
         picked = ordered[np.unique(np.linspace(0, len(ordered) - 1, min(len(ordered), _QUANTILES)).round().astype(int))]
         rows += [{"series": _label(series), "value": float(value)} for value in picked]
         medians.append({"series": _label(series), "value": median(series.values)})
-    order = [item["series"] for item in sorted(medians, key=lambda item: item["value"])]  # type: ignore[arg-type,return-value]
+    order = [item["series"] for item in sorted(medians, key=lambda item: item["value"])]
     x = alt.X("value:Q", scale=alt.Scale(type="log", nice=True), title=unit)
     y = alt.Y("series:N", sort=order, title=None)
-    ticks = alt.Chart(alt.Data(values=rows)).mark_tick(opacity=0.5, thickness=1, color="#4c78a8").encode(x=x, y=y)
-    bars = alt.Chart(alt.Data(values=medians)).mark_tick(thickness=3, size=18, color="#d62728").encode(x=x, y=y)
+    ticks = alt.Chart(_data(rows)).mark_tick(opacity=0.5, thickness=1, color="#4c78a8").encode(x=x, y=y)
+    bars = alt.Chart(_data(medians)).mark_tick(thickness=3, size=18, color="#d62728").encode(x=x, y=y)
     return alt.layer(ticks, bars).properties(width=_WIDTH, height=_ROW * len(shown))
 
 
-def _stages(report: Report, info: BenchmarkInfo) -> alt.Chart | None:
+def _stages(report: Report, info: BenchmarkInfo) -> Any:
     """Stack stage medians, scaled to fill the total median's bar."""
     stages = [metric.name for metric in info.metrics if metric.stage_of == main_metric(info).name]
     rows = []
@@ -90,7 +96,7 @@ def _stages(report: Report, info: BenchmarkInfo) -> alt.Chart | None:
         return None
     height = _ROW * len({row["series"] for row in rows})
     return (
-        alt.Chart(alt.Data(values=rows))
+        alt.Chart(_data(rows))
         .mark_bar()
         .encode(
             x=alt.X("width:Q", title=main_metric(info).unit),
@@ -102,7 +108,7 @@ def _stages(report: Report, info: BenchmarkInfo) -> alt.Chart | None:
     )
 
 
-def _order(shown: Sequence[Series]) -> alt.Chart:
+def _order(shown: Sequence[Series]) -> Any:
     """Each trial over its series' median, in the order of execution: a drift or a step is seen at once."""
     rows = []
     for series in shown:
@@ -111,7 +117,7 @@ def _order(shown: Sequence[Series]) -> alt.Chart:
             value = round(float(np.median(relative[block])), 4)
             rows.append({"series": _label(series), "trial": int(block[0]), "ratio": value})
     return (
-        alt.Chart(alt.Data(values=rows))
+        alt.Chart(_data(rows))
         .mark_line(point=alt.OverlayMarkDef(size=12), strokeWidth=1, opacity=0.8)
         .encode(
             x=alt.X("trial:Q", title="trial"),
@@ -122,7 +128,7 @@ def _order(shown: Sequence[Series]) -> alt.Chart:
     )
 
 
-def _cost(report: Report) -> alt.Chart | None:
+def _cost(report: Report) -> Any:
     rows = [
         {"series": str(key), "benchmark": key.benchmark, "time": cell.median, "cost": float(cell.cost)}
         for key, cell in report.summary.cells.items()
@@ -131,7 +137,7 @@ def _cost(report: Report) -> alt.Chart | None:
     if not rows:
         return None
     return (
-        alt.Chart(alt.Data(values=rows))
+        alt.Chart(_data(rows))
         .mark_circle(size=80)
         .encode(
             x=alt.X("time:Q", scale=alt.Scale(type="log"), title="median time"),

@@ -43,8 +43,8 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
 def _facts(report: Report) -> list[str]:
     manifest = report.manifest
     lines = [
-        f"- Begun {manifest.created_at} on job host {manifest.job_host}; {len(report.trials)} trials in "
-        f"{manifest.rounds} rounds, seed {manifest.seed}.",
+        f"- Begun {manifest.created_at} on job host {manifest.job_host}.",
+        f"- {len(report.trials)} trials in {manifest.rounds} rounds, seed {manifest.seed}.",
         f"- {cost_words(report)}",
     ]
     if manifest.cpus:
@@ -91,7 +91,7 @@ def _scores(report: Report) -> list[str]:
             *(
                 f"{levels[level][name]:.1f} (rank {report.scores.ranks[level][name]} of {len(levels[level])})"
                 if name in levels[level]
-                else "–"
+                else "-"
                 for level in LEVELS
             ),
         ]
@@ -104,16 +104,16 @@ def audit_lines(report: Report) -> list[str]:
     """Return the audit: failures, notes, what could not be assessed, what could be detected."""
     found = report.audit
     lines = [
-        f"{len(found.pairs)} pairs, {found.family} tests corrected together; one more would have needed p < "
-        f"{found.threshold:.2g}. {len(found.failed)} pairs are withheld.",
+        f"{len(found.pairs)} pairs, {len(found.failed)} of them withheld.",
+        f"{found.family} tests corrected together; one more would have needed p < {found.threshold:.2g}.",
         "",
     ]
     if found.shared_change:
         first = found.shared_change[0]
         names = ", ".join(change.key.provider for change in found.shared_change)
         lines += [
-            f"**{len(found.shared_change)} providers change together at round {first.round + 1} ({first.batch}): {names}.**"
-            " Providers do not do that; look at what ran them.",
+            f"**{len(found.shared_change)} providers change together at round {first.round + 1} ({first.batch}).**",
+            f"Providers do not do that by themselves; look at what ran them: {names}.",
             "",
         ]
     rows = []
@@ -143,7 +143,7 @@ def _detectable(report: Report) -> list[str]:
 
 def _one(finding: Finding) -> str:
     if finding.test is None:
-        return "–"
+        return "-"
     if finding.detectable is None:
         return "none up to 400%"
     return f"{finding.detectable:.2f}" if finding.check == "lag-1" else percent(finding.detectable).lstrip("+")

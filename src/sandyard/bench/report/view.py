@@ -38,12 +38,12 @@ def number(value: float) -> str:
 
 def cell_words(cell: Cell) -> list[str]:
     """Return the columns of a cell: provider, unit, metric, median, interval, tail, mean, n, and what is to be said."""
-    said = " – ".join(part for part in (cell.status, cell.reason) if part)
+    said = " - ".join(part for part in (cell.status, cell.reason) if part)
     if cell.excluded:
         said = f"{said}; {len(cell.excluded)} excluded as implausible".lstrip("; ")
     head = [cell.key.provider, cell.key.unit, cell.key.metric]
     if cell.median is None or cell.interval is None or cell.tail is None or cell.mean is None:
-        return [*head, "–", "–", "–", "–", str(cell.n), said]
+        return [*head, "-", "-", "-", "-", str(cell.n), said]
     return [
         *head,
         f"{number(cell.median)} {cell.metric.unit}",
