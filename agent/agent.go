@@ -208,7 +208,7 @@ func (a *agent) open(f frame) (scan bool, err error) {
 	a.out.backpressure()
 	s := newStream(a, f.stream)
 	a.mu.Lock()
-	full := len(a.streams) >= maxStreams
+	full, alone := len(a.streams) >= maxStreams, len(a.streams) == 0
 	if !full {
 		a.streams[s.id] = s
 	}
@@ -222,7 +222,7 @@ func (a *agent) open(f frame) (scan bool, err error) {
 		s.fail(err)
 		return false, nil
 	}
-	return a.start(s, r), nil
+	return a.start(s, r, alone), nil
 }
 
 func (a *agent) remove(s *stream) {
@@ -234,7 +234,7 @@ func (a *agent) remove(s *stream) {
 }
 
 // start runs one request. Those that can wait for anything get a goroutine of their own.
-func (a *agent) start(s *stream, r *request) (scan bool) {
+func (a *agent) start(s *stream, r *request, alone bool) (scan bool) {
 	run, known := operations[r.Op]
 	switch {
 	case r.Op == "prepare_checkpoint":
@@ -242,7 +242,7 @@ func (a *agent) start(s *stream, r *request) (scan bool) {
 		s.end()
 		return true
 	case r.Op == "exec":
-		if err := a.exec(s, r); err != nil {
+		if err := a.exec(s, r, alone); err != nil {
 			s.fail(err)
 		}
 	case !known:

@@ -20,7 +20,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// testHost is the other end of an agent in this process. Frames are sorted by stream as they arrive, and credited at once.
+// testHost is the other end of an agent in this process. Frames are sorted by stream as they arrive, and credited at
+// once.
 type testHost struct {
 	t       *testing.T
 	out     *os.File

@@ -52,10 +52,12 @@ type execResult struct {
 	MaxRSSKiB      int64 `json:"max_rss_kib"`
 }
 
-// -- while it runs ----------------------------------------------------------------------------------------------------
+// -- while it runs
+// ----------------------------------------------------------------------------------------------------
 
-// pump passes on what the command writes until that ends, or until the command has ended and all it wrote is passed on.
-// What processes left in the background write after that is read and thrown away, so that they never see a broken pipe.
+// pump passes on what the command writes until that ends, or until the command has ended and all it wrote is passed
+// on. What processes left in the background write after that is read and thrown away, so that they never see a broken
+// pipe.
 func (c *command) pump(p *outputPipe) {
 	defer p.file.Close()
 	raw, err := p.file.SyscallConn()
@@ -179,7 +181,8 @@ func (c *command) hasExited() bool {
 	return c.exit != nil
 }
 
-// -- its end ----------------------------------------------------------------------------------------------------------
+// -- its end
+// ----------------------------------------------------------------------------------------------------------
 
 // signal sends a signal to the command's process group or its first process; false if that has ended.
 func (c *command) signal(number syscall.Signal, group bool) (alive bool, err error) {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"encoding/json/jsontext"
 	"slices"
 	"strconv"
 	"sync"
@@ -118,11 +119,34 @@ type processEntry struct {
 	StartedUnixMS int64    `json:"started_unix_ms"`
 }
 
+const (
+	maxShownArgv = 512         // bytes of each command's arguments
+	maxShown     = maxData / 2 // bytes of the whole list, which has to fit into a frame
+)
+
+// processes lists what runs: as many commands as fit into the answer.
 func (a *agent) processes(s *stream, _ *request) error {
-	list := []processEntry{}
+	list := []jsontext.Value{}
+	size := 0
 	for _, c := range a.commands.running() {
-		list = append(list, processEntry{c.id, c.pid, c.argv, c.detached.Load(), c.started.UnixMilli()})
+		entry := encode(processEntry{c.id, c.pid, shorten(c.argv), c.detached.Load(), c.started.UnixMilli()})
+		if size += len(entry); size > maxShown {
+			break
+		}
+		list = append(list, entry)
 	}
 	s.close(map[string]any{"processes": list})
 	return nil
+}
+
+// shorten cuts arguments off that are too long to be shown.
+func shorten(argv []string) []string {
+	shown := []string{}
+	for left := maxShownArgv; len(shown) < len(argv) && left > 0; {
+		word := argv[len(shown)]
+		word = word[:min(len(word), left)]
+		left -= len(word) + 1
+		shown = append(shown, word)
+	}
+	return shown
 }

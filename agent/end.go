@@ -10,7 +10,8 @@ import (
 
 const termTime = 2 * time.Second // between SIGTERM and SIGKILL
 
-// endMachine ends every process, this one last. As PID 1 that is all there are; otherwise, those that this agent started.
+// endMachine ends every process, this one last. As PID 1 that is all there are; otherwise, those that this agent
+// started.
 func (a *agent) endMachine() {
 	a.signalEverything(syscall.SIGTERM)
 	if !a.childrenGone(termTime) {

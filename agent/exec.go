@@ -7,9 +7,10 @@ import (
 	"syscall"
 )
 
-// exec runs a command; its stream ends with the command, or at once if it is detached. The id is taken before anything else
-// is read from the host, so that requests which follow find it.
-func (a *agent) exec(s *stream, r *request) error {
+// exec runs a command; its stream ends with the command, or at once if it is detached. The id is taken before anything
+// else is read from the host, so that requests which follow find it. When no other stream is open, nobody waits for the
+// start, and it is done on the spot: that saves a switch to another thread.
+func (a *agent) exec(s *stream, r *request, alone bool) error {
 	if r.ID == "" {
 		return badRequest("an exec needs an id")
 	}
@@ -22,15 +23,20 @@ func (a *agent) exec(s *stream, r *request) error {
 	if err := a.commands.add(c); err != nil {
 		return err
 	}
-	go func() {
-		err := c.start(s, r)
-		if err != nil {
-			a.commands.remove(c)
-			s.fail(err)
-		}
-		close(c.settled)
-	}()
+	if alone {
+		c.begin(s, r)
+	} else {
+		go c.begin(s, r)
+	}
 	return nil
+}
+
+func (c *command) begin(s *stream, r *request) {
+	defer close(c.settled)
+	if err := c.start(s, r); err != nil {
+		c.agent.commands.remove(c)
+		s.fail(err)
+	}
 }
 
 // start starts the command and what passes its input and output on.

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"archive/tar"
 	"errors"
 	"io"
 	"io/fs"
@@ -48,7 +47,7 @@ func asFailure(err error) *failure {
 		}
 		return &failure{"io-error", err.Error()}
 	}
-	if errors.Is(err, tar.ErrHeader) || errors.Is(err, io.ErrUnexpectedEOF) || strings.HasPrefix(err.Error(), "archive/tar:") {
+	if errors.Is(err, io.ErrUnexpectedEOF) || strings.HasPrefix(err.Error(), "archive/tar:") {
 		return &failure{"bad-archive", err.Error()}
 	}
 	return &failure{"io-error", err.Error()}

@@ -185,8 +185,7 @@ func (a *agent) mkdir(s *stream, r *request) error {
 		}
 	}
 	err = makeDirectory(path, r.mode(0o755), owner)
-	var st syscall.Stat_t
-	there := errors.Is(err, syscall.EEXIST) && r.Parents && syscall.Stat(path, &st) == nil && st.Mode&syscall.S_IFMT == syscall.S_IFDIR
+	there := errors.Is(err, syscall.EEXIST) && r.Parents && isDirectory(path)
 	if err != nil && !there {
 		return err
 	}
@@ -201,28 +200,36 @@ func (r *request) mode(otherwise uint32) uint32 {
 	return uint32(*r.Mode) & 0o7777
 }
 
+func isDirectory(path string) bool {
+	var st syscall.Stat_t
+	return syscall.Stat(path, &st) == nil && st.Mode&syscall.S_IFMT == syscall.S_IFDIR
+}
+
 // makeDirectory makes one directory with exactly this mode and owner.
 func makeDirectory(path string, mode uint32, owner *account) error {
 	if err := syscall.Mkdir(path, 0o700); err != nil {
 		return pathError("mkdir", path, err)
 	}
-	if err := chown(path, owner); err != nil {
-		return err
+	// By descriptor: whoever may write to the directory above could put a link to elsewhere in the path's place.
+	fd, err := syscall.Open(path, syscall.O_RDONLY|syscall.O_DIRECTORY|syscall.O_NOFOLLOW|syscall.O_CLOEXEC, 0)
+	if err != nil {
+		return pathError("mkdir", path, err)
 	}
-	if err := syscall.Chmod(path, mode); err != nil {
-		return pathError("chmod", path, err)
+	defer syscall.Close(fd)
+	if err := giveAway(fd, mode, owner); err != nil {
+		return pathError("mkdir", path, err)
 	}
 	return nil
 }
 
-func chown(path string, owner *account) error {
-	if int(owner.uid) == os.Geteuid() && int(owner.gid) == os.Getegid() {
-		return nil // made by the agent, so it is the owner's already
+// giveAway sets owner and mode of what the agent has just made. The owner comes first: its change takes bits away.
+func giveAway(fd int, mode uint32, owner *account) error {
+	if int(owner.uid) != os.Geteuid() || int(owner.gid) != os.Getegid() {
+		if err := syscall.Fchown(fd, int(owner.uid), int(owner.gid)); err != nil {
+			return err
+		}
 	}
-	if err := syscall.Lchown(path, int(owner.uid), int(owner.gid)); err != nil {
-		return pathError("chown", path, err)
-	}
-	return nil
+	return syscall.Fchmod(fd, mode)
 }
 
 // makeParents makes the directories that are missing above path.

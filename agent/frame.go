@@ -162,9 +162,9 @@ func (d *decoder) scan() (*hello, error) {
 	}
 }
 
-// findHello looks through the buffer for the first marker with a HELLO that is accepted. The bytes before start are of no use
-// any more: what is left begins behind that HELLO, or else with what may still become one. A marker never occurs inside a
-// HELLO, so of two incomplete ones the first was cut short and the later one counts.
+// findHello looks through the buffer for the first marker with a HELLO that is accepted. The bytes before start are of
+// no use any more: what is left begins behind that HELLO, or else with what may still become one. A marker never
+// occurs inside a HELLO, so of two incomplete ones the first was cut short and the later one counts.
 func (d *decoder) findHello() (h *hello, start int) {
 	keep := max(d.start, d.end-len(syncMarker)+1)
 	for at := d.start; ; at++ {
@@ -183,8 +183,8 @@ func (d *decoder) findHello() (h *hello, start int) {
 	}
 }
 
-// helloAt reads the HELLO frame that begins at head, if it is one that is accepted; complete is false while it may yet become
-// one.
+// helloAt reads the HELLO frame that begins at head, if it is one that is accepted; complete is false while it may yet
+// become one.
 func (d *decoder) helloAt(head int) (h *hello, end int, complete bool) {
 	body := head + headerSize
 	if d.end < body {
@@ -201,8 +201,8 @@ func (d *decoder) helloAt(head int) (h *hello, end int, complete bool) {
 	return parseHello(d.buffer[body : body+length]), body + length, true
 }
 
-// fill reads once, towards n buffered bytes. It asks for no more than the rest of a large frame, so that large frames never
-// have to be moved to the front.
+// fill reads once, towards n buffered bytes. It asks for no more than the rest of a large frame, so that large frames
+// never have to be moved to the front.
 func (d *decoder) fill(n int) error {
 	if d.start == d.end {
 		d.start, d.end = 0, 0

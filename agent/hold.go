@@ -61,7 +61,8 @@ func (a *agent) holdRequest(s *stream, r *request) error {
 	return nil
 }
 
-// -- from inside ------------------------------------------------------------------------------------------------------
+// -- from inside
+// ------------------------------------------------------------------------------------------------------
 
 // holdMessage is what the hold command says to the agent, and gets back.
 type holdMessage struct {

@@ -87,8 +87,8 @@ func (e *ends) openPipes(null int, stdin bool) error {
 	return nil
 }
 
-// own takes over the process, and makes files of the agent's descriptors. That comes after the fork, because it takes longer
-// than opening them did.
+// own takes over the process, and makes files of the agent's descriptors. That comes after the fork, because it takes
+// longer than opening them did.
 func (c *command) own(pid int, e *ends) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -104,8 +104,8 @@ func (c *command) own(pid int, e *ends) {
 	}
 }
 
-// pipeSize is what a pipe is asked to hold: the larger, the fewer switches between the agent and the process. Under gVisor it
-// doubles what a command can print in a second.
+// pipeSize is what a pipe is asked to hold: the larger, the fewer switches between the agent and the process. Under
+// gVisor it doubles what a command can print in a second.
 const (
 	pipeSize    = 1 << 20
 	setPipeSize = 1031 // F_SETPIPE_SZ

@@ -7,8 +7,8 @@ import (
 
 const leaseTicks = 8
 
-// lease ends the machine when the host is silent for too long. It counts ticks, not time: a machine that stood still, frozen
-// or saved, has lost one tick by it at most.
+// lease ends the machine when the host is silent for too long. It counts ticks, not time: a machine that stood still,
+// frozen or saved, has lost one tick by it at most.
 type lease struct {
 	mu     sync.Mutex
 	timer  *time.Timer

@@ -48,20 +48,23 @@ func startFailure(err error, program, cwd string) error {
 	if stat := syscall.Stat(cwd, &st); stat != nil || st.Mode&syscall.S_IFMT != syscall.S_IFDIR {
 		return &failure{"cwd-not-found", cwd + " is not a directory of the sandbox"}
 	}
+	probe := program
+	if program[0] != '/' {
+		probe = cwd + "/" + program
+	}
+	exists := syscall.Stat(probe, &st) == nil
+	forAll := exists && st.Mode&syscall.S_IFMT == syscall.S_IFREG && st.Mode&0o001 != 0
 	switch {
+	case errors.Is(err, syscall.ENOENT) && exists:
+		return &failure{"command-not-executable", program + " needs an interpreter or a loader that is not there"}
 	case errors.Is(err, syscall.ENOENT), errors.Is(err, syscall.ENOTDIR):
-		probe := program
-		if program[0] != '/' {
-			probe = cwd + "/" + program
-		}
-		if syscall.Stat(probe, &st) == nil {
-			return &failure{"command-not-executable", program + " needs an interpreter or a loader that is not there"}
-		}
 		return &failure{"command-not-found", program + " does not exist"}
+	case errors.Is(err, syscall.EACCES) && forAll:
+		return &failure{"permission-denied", "the user may not enter " + cwd + ", or a directory above " + program}
 	case errors.Is(err, syscall.EACCES), errors.Is(err, syscall.ENOEXEC), errors.Is(err, syscall.EISDIR):
 		return &failure{"command-not-executable", program + " is not executable: " + err.Error()}
 	case errors.Is(err, syscall.E2BIG):
 		return badRequest("the arguments and the environment are too long")
 	}
-	return &failure{"io-error", "starting " + program + ": " + err.Error()}
+	return pathError("start", program, err)
 }

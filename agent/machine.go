@@ -31,7 +31,8 @@ type machine struct {
 	bootID string
 }
 
-// newBootID is different in every boot and every copy: a copy's random numbers may start out the same, its id does not.
+// newBootID is different in every boot and every copy: a copy's random numbers may start out the same, its id does
+// not.
 func newBootID(seeds ...[]byte) string {
 	hash := sha256.New()
 	random := make([]byte, 32)
@@ -163,8 +164,8 @@ func (a *agent) afterRestore(s *stream, r *request) error {
 	return nil
 }
 
-// mixEntropy gives the kernel randomness that other copies do not have. Where it can be counted it is; a kernel that takes
-// its randomness from outside the sandbox, as gVisor does, knows no such call and needs none.
+// mixEntropy gives the kernel randomness that other copies do not have. Where it can be counted it is; a kernel that
+// takes its randomness from outside the sandbox, as gVisor does, knows no such call and needs none.
 func mixEntropy(entropy []byte) error {
 	if len(entropy) == 0 {
 		return nil

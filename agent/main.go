@@ -1,5 +1,5 @@
-// Command sandyard-agent is PID 1 of a sandbox: it runs commands and moves files for the host, over the byte stream that
-// its stdin and stdout are. docs/agent-protocol.md says how. It opens no socket in any network.
+// Command sandyard-agent is PID 1 of a sandbox: it runs commands and moves files for the host, over the byte stream
+// that its stdin and stdout are. docs/agent-protocol.md says how. It listens in no network.
 package main
 
 import (
@@ -112,12 +112,13 @@ func becomeSubreaper() error {
 	return nil
 }
 
-// catchSignals returns where SIGUSR1 arrives, which says something. Whatever else would end or stop this process is thrown away:
-// Linux would protect PID 1, gVisor does not. All are caught, not ignored: commands would inherit that.
+// catchSignals returns where SIGUSR1 arrives, which says something. Whatever else would end or stop this process is
+// thrown away: Linux would protect PID 1, gVisor does not. All are caught, not ignored: commands would inherit that.
 func catchSignals() <-chan os.Signal {
-	signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGILL, syscall.SIGTRAP,
-		syscall.SIGABRT, syscall.SIGBUS, syscall.SIGFPE, syscall.SIGSEGV, syscall.SIGTERM, syscall.SIGSTKFLT, syscall.SIGTSTP,
-		syscall.SIGTTIN, syscall.SIGTTOU, syscall.SIGXCPU, syscall.SIGXFSZ, syscall.SIGSYS)
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGILL,
+		syscall.SIGTRAP, syscall.SIGABRT, syscall.SIGBUS, syscall.SIGFPE, syscall.SIGSEGV, syscall.SIGTERM,
+		syscall.SIGSTKFLT, syscall.SIGTSTP, syscall.SIGTTIN, syscall.SIGTTOU, syscall.SIGXCPU, syscall.SIGXFSZ,
+		syscall.SIGSYS)
 	interrupts := make(chan os.Signal, 1)
 	signal.Notify(interrupts, syscall.SIGUSR1)
 	return interrupts

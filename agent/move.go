@@ -5,6 +5,7 @@ import (
 	"io"
 	"os"
 	"syscall"
+	"time"
 )
 
 // move renames, and where that would cross file systems copies and removes.
@@ -48,24 +49,28 @@ func copyTree(from, to string) error {
 	if err := syscall.Lstat(from, &st); err != nil {
 		return err
 	}
-	var err error
 	switch st.Mode & syscall.S_IFMT {
 	case syscall.S_IFDIR:
-		err = copyDirectory(from, to)
+		return copyDirectory(from, to, &st)
 	case syscall.S_IFREG:
-		err = copyContent(from, to)
+		return copyContent(from, to, &st)
 	case syscall.S_IFLNK:
-		return copyLink(from, to, &st)
+		link, err := os.Readlink(from)
+		if err != nil {
+			return err
+		}
+		if err := os.Symlink(link, to); err != nil {
+			return err
+		}
 	default:
-		err = syscall.Mknod(to, st.Mode, int(st.Rdev))
+		if err := syscall.Mknod(to, st.Mode, int(st.Rdev)); err != nil {
+			return err
+		}
 	}
-	if err != nil {
-		return err
-	}
-	return copyAttributes(to, &st)
+	return os.Lchown(to, int(st.Uid), int(st.Gid))
 }
 
-func copyDirectory(from, to string) error {
+func copyDirectory(from, to string, st *syscall.Stat_t) error {
 	if err := syscall.Mkdir(to, 0o700); err != nil {
 		return err
 	}
@@ -82,15 +87,20 @@ func copyDirectory(from, to string) error {
 			}
 		}
 		if errors.Is(err, io.EOF) {
-			return nil
+			break
 		}
 		if err != nil {
 			return err
 		}
 	}
+	made, err := os.OpenFile(to, os.O_RDONLY|syscall.O_DIRECTORY|syscall.O_NOFOLLOW, 0)
+	if err != nil {
+		return err
+	}
+	return errors.Join(copyAttributes(made, st), made.Close())
 }
 
-func copyContent(from, to string) error {
+func copyContent(from, to string, st *syscall.Stat_t) error {
 	source, err := os.Open(from)
 	if err != nil {
 		return err
@@ -100,27 +110,17 @@ func copyContent(from, to string) error {
 	if err != nil {
 		return err
 	}
-	_, err = io.Copy(target, source)
+	if _, err = io.Copy(target, source); err == nil {
+		err = copyAttributes(target, st)
+	}
 	return errors.Join(err, target.Close())
 }
 
-func copyLink(from, to string, st *syscall.Stat_t) error {
-	link, err := os.Readlink(from)
-	if err != nil {
+// copyAttributes takes owner, mode and time over; last, because a change of the content changes them.
+func copyAttributes(file *os.File, st *syscall.Stat_t) error {
+	fd := int(file.Fd())
+	if err := giveAway(fd, st.Mode&0o7777, &account{uid: st.Uid, gid: st.Gid}); err != nil {
 		return err
 	}
-	if err := os.Symlink(link, to); err != nil {
-		return err
-	}
-	return chown(to, &account{uid: st.Uid, gid: st.Gid})
-}
-
-func copyAttributes(path string, st *syscall.Stat_t) error {
-	if err := chown(path, &account{uid: st.Uid, gid: st.Gid}); err != nil {
-		return err
-	}
-	if err := syscall.Chmod(path, st.Mode&0o7777); err != nil {
-		return err
-	}
-	return syscall.UtimesNano(path, []syscall.Timespec{st.Atim, st.Mtim})
+	return setTime(fd, time.Unix(st.Mtim.Unix()))
 }

@@ -264,8 +264,8 @@ func (o *output) writeAll(b []byte) {
 	})
 }
 
-// writeNow writes until the pipe is full. When there is nobody at its other end, the bytes are lost as they would be on
-// their way: the next host scans for its own HELLO.
+// writeNow writes until the pipe is full. When there is nobody at its other end, the bytes are lost as they would be
+// on their way: the next host scans for its own HELLO.
 func writeNow(fd uintptr, b []byte) int {
 	written := 0
 	for written < len(b) {

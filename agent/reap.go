@@ -81,15 +81,8 @@ func (r *reaper) run() {
 // sends signals under the same lock never meets another process under the old pid.
 func (r *reaper) reap(pid int, at time.Time) {
 	e := exit{at: at}
-	for {
-		_, err := syscall.Wait4(pid, &e.status, 0, &e.usage)
-		if errors.Is(err, syscall.EINTR) {
-			continue
-		}
-		if err != nil {
-			return // a fork whose exec failed waits for its child itself
-		}
-		break
+	if got, _ := syscall.Wait4(pid, &e.status, syscall.WNOHANG, &e.usage); got != pid {
+		return // a fork whose exec failed waits for its child itself
 	}
 	if ended, ok := r.claims[pid]; ok {
 		delete(r.claims, pid)
@@ -119,8 +112,8 @@ func (r *reaper) ifAlive(pid int, act func()) bool {
 
 // keepFromRuntime sets what becomes of the signals that the Go runtime would treat otherwise.
 func keepFromRuntime() error {
-	// The reaper waits for the event itself; to deliver SIGCHLD to a handler as well costs each command time (under gVisor, a
-	// tenth of what /bin/true takes).
+	// The reaper waits for the event itself; to deliver SIGCHLD to a handler as well costs each command time (under
+	// gVisor, a tenth of what /bin/true takes).
 	if err := setDisposition(syscall.SIGCHLD, defaultAction); err != nil {
 		return err
 	}
@@ -164,7 +157,8 @@ type childInfo struct {
 // waitAny waits until some child is dead, and leaves it in the process table.
 func waitAny() (int, error) {
 	var info childInfo
-	_, _, errno := syscall.Syscall6(syscall.SYS_WAITID, waitAll, 0, uintptr(unsafe.Pointer(&info)), waitExited|waitNoReap, 0, 0)
+	_, _, errno := syscall.Syscall6(
+		syscall.SYS_WAITID, waitAll, 0, uintptr(unsafe.Pointer(&info)), waitExited|waitNoReap, 0, 0)
 	if errno != 0 {
 		return 0, errno
 	}

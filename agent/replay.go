@@ -21,6 +21,9 @@ type segment struct {
 
 // add appends output; the oldest makes room for it.
 func (r *replay) add(channel byte, data []byte) {
+	if len(data) == 0 {
+		return
+	}
 	for len(data) > 0 {
 		at := int(r.end % replaySize)
 		var n int
@@ -45,8 +48,8 @@ func (r *replay) add(channel byte, data []byte) {
 	}
 }
 
-// read copies output from offset at on, all of one channel, and returns the offset behind it. Nothing is copied when at
-// is the end. Output that is no longer held is skipped.
+// read copies output from offset at on, all of one channel, and returns the offset behind it. Nothing is copied when
+// at is the end. Output that is no longer held is skipped.
 func (r *replay) read(at int64, into []byte) (channel byte, n int, next int64) {
 	at = max(at, r.begin)
 	for _, s := range r.segments {

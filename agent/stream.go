@@ -12,15 +12,19 @@ import (
 )
 
 const (
-	creditStep = windowSize / 4 // consumed bytes are announced in steps of at least this
-	smallChunk = 4 << 10
-	largeChunk = 256 << 10
+	creditStep  = windowSize / 4 // consumed bytes are announced in steps of at least this
+	smallChunk  = 4 << 10
+	middleChunk = 32 << 10
+	largeChunk  = 256 << 10
 )
 
 // errGone ends whatever works for a stream that the host does not want any more.
 var errGone = errors.New("the host has given the stream up")
 
-var largeChunks = sync.Pool{New: func() any { return new([largeChunk]byte) }}
+var (
+	middleChunks = sync.Pool{New: func() any { return new([middleChunk]byte) }}
+	largeChunks  = sync.Pool{New: func() any { return new([largeChunk]byte) }}
+)
 
 // stream is one request under way.
 type stream struct {
@@ -46,7 +50,8 @@ func newStream(a *agent, id uint32) *stream {
 	return s
 }
 
-// -- from the host ----------------------------------------------------------------------------------------------------
+// -- from the host
+// ----------------------------------------------------------------------------------------------------
 
 // receive queues one DATA frame's content, or the end of it if data is empty.
 func (s *stream) receive(data []byte) error {
@@ -78,14 +83,20 @@ func (s *stream) push(data []byte) {
 }
 
 func newChunk(size int) []byte {
-	if size <= smallChunk {
+	switch {
+	case size <= smallChunk:
 		return make([]byte, 0, smallChunk)
+	case size <= middleChunk:
+		return middleChunks.Get().(*[middleChunk]byte)[:0]
 	}
 	return largeChunks.Get().(*[largeChunk]byte)[:0]
 }
 
 func freeChunk(chunk []byte) {
-	if cap(chunk) == largeChunk {
+	switch cap(chunk) {
+	case middleChunk:
+		middleChunks.Put((*[middleChunk]byte)(chunk[:middleChunk]))
+	case largeChunk:
 		largeChunks.Put((*[largeChunk]byte)(chunk[:largeChunk]))
 	}
 }
@@ -162,7 +173,8 @@ func (r *reader) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// -- to the host ------------------------------------------------------------------------------------------------------
+// -- to the host
+// ------------------------------------------------------------------------------------------------------
 
 // credited adds to what the host takes.
 func (s *stream) credited(n uint32) {
@@ -201,8 +213,9 @@ func (s *stream) refund(n int) {
 	s.mu.Unlock()
 }
 
-// readAvailable waits until raw can be read, and reads as much as the host takes; everything if to is nil. A buffer is only
-// held when there is something to put into it. Where there is nothing and stop says so, it returns no frame and no error.
+// readAvailable waits until raw can be read, and reads as much as the host takes; everything if to is nil. A buffer is
+// only held when there is something to put into it. Where there is nothing and stop says so, it returns no frame and
+// no error.
 func readAvailable(raw syscall.RawConn, to *stream, stop func() bool) (f *dataFrame, n int, err error) {
 	failed := raw.Read(func(fd uintptr) bool {
 		limit := maxData
@@ -291,7 +304,8 @@ func (w *writer) Flush() error {
 	return nil
 }
 
-// -- its end ----------------------------------------------------------------------------------------------------------
+// -- its end
+// ----------------------------------------------------------------------------------------------------------
 
 // whenReset says what to stop when the host gives the stream up; at once if it already has.
 func (s *stream) whenReset(stop func()) {
@@ -333,7 +347,7 @@ func (s *stream) end() (stop func(), ended bool) {
 	return stop, true
 }
 
-// close ends the stream with a result, which must be small or few.
+// close ends the stream with a result.
 func (s *stream) close(result any) {
 	s.finish(answer(result))
 }
@@ -347,6 +361,7 @@ func (s *stream) fail(err error) {
 	s.finish(answerFailure(err))
 }
 
+// finish sends CLOSE: a small one without waiting for the host, a large one in its turn.
 func (s *stream) finish(payload []byte) {
 	bytes := appendFrame(nil, frameClose, s.id, payload)
 	if len(bytes) > smallChunk {
@@ -360,11 +375,22 @@ func (s *stream) finish(payload []byte) {
 }
 
 func answer(result any) []byte {
-	return encode(map[string]any{"result": result})
+	payload := encode(map[string]any{"result": result})
+	if len(payload) > maxPayload {
+		return answerFailure(&failure{"io-error", "the answer is longer than a frame"})
+	}
+	return payload
 }
 
+// maxMessage is what an error says at most; some quote a request, which may be as long as a frame.
+const maxMessage = 1000
+
 func answerFailure(err error) []byte {
-	return encode(map[string]any{"error": asFailure(err)})
+	f := *asFailure(err)
+	if len(f.Message) > maxMessage {
+		f.Message = f.Message[:maxMessage] + "..."
+	}
+	return encode(map[string]any{"error": f})
 }
 
 // encode returns JSON; strings that are not UTF-8 lose the bytes that are not.

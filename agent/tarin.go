@@ -185,7 +185,8 @@ func (e *extractor) addDirectory(name string, h *tar.Header) error {
 	if err := e.makeDirectories(name); err != nil {
 		return err
 	}
-	e.directories = append(e.directories, &tar.Header{Name: name, Mode: h.Mode, Uid: h.Uid, Gid: h.Gid, ModTime: h.ModTime})
+	kept := &tar.Header{Name: name, Mode: h.Mode, Uid: h.Uid, Gid: h.Gid, ModTime: h.ModTime}
+	e.directories = append(e.directories, kept)
 	return nil
 }
 
@@ -202,8 +203,8 @@ func (e *extractor) addFile(name string, h *tar.Header, content io.Reader) error
 	return errors.Join(err, file.Close())
 }
 
-// counted counts content while it is read, and ends when nobody wants it any more: a few bytes of a sparse file can stand for
-// more zeros than any disk holds.
+// counted counts content while it is read, and ends when nobody wants it any more: a few bytes of a sparse file can
+// stand for more zeros than any disk holds.
 type counted struct {
 	content io.Reader
 	e       *extractor
@@ -240,7 +241,8 @@ func (e *extractor) addFifo(name string, h *tar.Header) error {
 		return err
 	}
 	defer parent.Close()
-	if err := syscall.Mknodat(int(parent.Fd()), name[strings.LastIndexByte(name, '/')+1:], syscall.S_IFIFO|uint32(h.Mode&0o777), 0); err != nil {
+	base := name[strings.LastIndexByte(name, '/')+1:]
+	if err := syscall.Mknodat(int(parent.Fd()), base, syscall.S_IFIFO|uint32(h.Mode&0o777), 0); err != nil {
 		return pathError("mknod", name, err)
 	}
 	uid, gid := e.ownerOf(h)

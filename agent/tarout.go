@@ -115,6 +115,9 @@ func (t *archiver) add(path, name string, st *syscall.Stat_t) error {
 // addFile adds a regular file with the size it has when opened; if it shrinks meanwhile, zeros take the place.
 func (t *archiver) addFile(path string, h *tar.Header) error {
 	file, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
+	if errors.Is(err, syscall.ENOENT) {
+		return nil // removed meanwhile
+	}
 	if err != nil {
 		return err
 	}

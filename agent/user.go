@@ -145,8 +145,8 @@ func parseID(text string) (uint32, bool) {
 	return uint32(n), err == nil && n < 1<<32-1 // the highest means "no change" to the kernel
 }
 
-// eachLine visits the lines of a file like /etc/passwd that have at least count fields, until visit returns false. A file
-// that is not there has no lines: an image without users is an image that only knows numbers.
+// eachLine visits the lines of a file like /etc/passwd that have at least count fields, until visit returns false. A
+// file that is not there has no lines: an image without users is an image that only knows numbers.
 func eachLine(path string, count int, visit func(fields []string) bool) {
 	file, err := os.Open(path)
 	if err != nil {

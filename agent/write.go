@@ -77,12 +77,16 @@ func beginUpload(path string, r *request, owner *account) (*upload, error) {
 	return u, err
 }
 
-// cannotCreate says whether a directory takes no new file, as those of /proc and some mounts; what is in it may be written.
+// cannotCreate says whether a directory takes no new file, as those of /proc and some mounts; what is in it may yet be
+// written.
 func cannotCreate(err error) bool {
-	for _, errno := range []syscall.Errno{syscall.EACCES, syscall.EPERM, syscall.ENOENT, syscall.EINVAL, syscall.EOPNOTSUPP} {
-		if errors.Is(err, errno) {
-			return true
-		}
+	var errno syscall.Errno
+	if !errors.As(err, &errno) {
+		return false
+	}
+	switch errno {
+	case syscall.EACCES, syscall.EPERM, syscall.ENOENT, syscall.EINVAL, syscall.EOPNOTSUPP:
+		return true
 	}
 	return false
 }
@@ -111,13 +115,9 @@ func beginTemporary(target string, mode uint32, owner *account) (*upload, error)
 	if err != nil {
 		return nil, pathError("write", target, err)
 	}
-	err = chown(u.path, owner)
-	if err == nil {
-		err = syscall.Fchmod(u.fd, mode)
-	}
-	if err != nil {
+	if err := giveAway(u.fd, mode, owner); err != nil {
 		u.discard()
-		return nil, err
+		return nil, pathError("write", target, err)
 	}
 	return u, nil
 }

@@ -205,6 +205,12 @@ class SandboxGoneError(RuntimeDriverError):
     code = "sandbox-gone"
 
 
+class OutOfMemoryError(SandboxGoneError):
+    """The kernel killed the sandbox, as it had reached its memory limit."""
+
+    code = "out-of-memory"
+
+
 class GuestAgentError(RuntimeDriverError):
     """The agent inside the sandbox refused or failed a request for a reason of its own."""
 

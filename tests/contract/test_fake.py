@@ -107,9 +107,13 @@ async def test_processor_time_follows_from_the_clock_and_the_ceiling(
     await guest.info()
     clock.seconds += 10
     assert machine.usage().cpu_us == 30_000_000
+    clock.seconds += 10
     await machine.pause()
     clock.seconds += 10
-    assert machine.usage().cpu_us == 30_000_000
+    assert machine.usage().cpu_us == 50_000_000
+    await machine.resume()
+    clock.seconds += 10
+    assert machine.usage().cpu_us == 70_000_000
 
 
 async def test_memory_and_disk_follow_from_what_runs_and_what_was_written(guest: Guest, machine: FakeMachine) -> None:
@@ -168,7 +172,10 @@ async def test_a_restore_can_be_made_slow(
     await asyncio.sleep(0.05)
     assert not restoring.done()
     clock.seconds += 6
-    await guest.reattach(await (await restoring).connect())
+    restored = await restoring
+    await asyncio.sleep(0.02)
+    assert restored._body.to_host.size == 0  # what stood still says nothing before it is greeted
+    await guest.reattach(await restored.connect())
 
 
 @pytest.mark.parametrize(("how", "reason"), [("kill_for_memory", ExitReason.MEMORY), ("crash", ExitReason.FAULT)])

@@ -213,3 +213,13 @@ def test_a_closed_stdout_ends_it_quietly(cli: Cli) -> None:
     assert process.stderr is not None
     assert process.stderr.read() == b""
     process.stderr.close()
+
+
+def test_a_reader_that_stopped_does_not_keep_it_from_ending(cli: Cli) -> None:
+    process = cli.start("run", "--", "sh", "-c", "while echo more; do :; done")
+    assert wait_for_line(process) == b"more\n"
+    time.sleep(1)  # its stdout, which nobody reads any more, is full by now
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(timeout=30) == 143
+    process.communicate()
+    assert leftovers(cli.state_dir) == []

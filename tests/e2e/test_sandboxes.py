@@ -17,11 +17,12 @@ import pytest
 from .conftest import Cli, kill_hard, processes, wait_for_line
 
 COUNTER = (
-    "import time, pathlib\n"
+    "import os, time, pathlib\n"
     "n = 0\n"
     "while True:\n"
     "    n += 1\n"
-    "    pathlib.Path('/tmp/count').write_text(str(n))\n"
+    "    pathlib.Path('/tmp/count.new').write_text(str(n))\n"
+    "    os.replace('/tmp/count.new', '/tmp/count')\n"
     "    time.sleep(0.05)\n"
 )
 
@@ -204,3 +205,20 @@ def test_many_detached_processes_survive_many_sleeps(cli: Cli) -> None:
     for _ in range(3):
         cli.ok("sandboxes", "exec", "-d", box, "sleep", "9999")
     assert cli.ok("sandboxes", "exec", box, "sh", "-c", "pgrep -x sleep | wc -l") == "3\n"
+
+
+def test_ctrl_c_ends_an_upload_that_waits_for_its_input(cli: Cli) -> None:
+    box = cli.keep("true")
+    upload = cli.start("sandboxes", "files", "put", box, "-", "/upload", stdin=subprocess.PIPE)
+    assert upload.stdin is not None
+    upload.stdin.write(bytes(1000))
+    upload.stdin.flush()
+    while not processes(box):
+        time.sleep(0.05)
+    time.sleep(0.5)
+    upload.send_signal(signal.SIGINT)
+    assert upload.wait(timeout=30) == 130
+    assert upload.stderr is not None
+    assert upload.stderr.read() == b""
+    upload.communicate()
+    assert cli.ok("sandboxes", "exec", box, "sh", "-c", "ls -A / | grep -c upload; true") == "0\n"

@@ -14,6 +14,14 @@ from .conftest import Cli, leftovers, processes
 
 AWAKE = SandboxSpec(sleep_after_s=None)
 
+NOTE = """
+import os
+def note(path, what):  # whole at any moment: nobody reads half of it
+    with open(path + ".new", "w") as file:
+        file.write(str(what))
+    os.replace(path + ".new", path)
+"""
+
 
 async def say(sandbox: Sandbox, line: str) -> str:
     return (await sandbox.run(Command(shell=line))).check().stdout.decode()
@@ -35,8 +43,8 @@ async def test_files_of_every_waking_hour_are_kept(runtime: Runtime) -> None:
 async def test_clocks_after_sleep_and_in_a_fork(runtime: Runtime) -> None:
     sandbox = await runtime.create(AWAKE)
     watch = (
-        "import time\nlast, back = time.monotonic(), 0\nwhile True:\n    now = time.monotonic()\n"
-        "    back += now < last\n    last = now\n    open('/tmp/back', 'w').write(str(back))\n    time.sleep(0.005)"
+        f"{NOTE}import time\nlast, back = time.monotonic(), 0\nwhile True:\n    now = time.monotonic()\n"
+        "    back += now < last\n    last = now\n    note('/tmp/back', back)\n    time.sleep(0.005)"
     )
     await sandbox.spawn(Command(argv=["python3", "-c", watch]))
     await say(sandbox, "until [ -s /tmp/back ]; do sleep 0.05; done")
@@ -55,7 +63,7 @@ async def test_clocks_after_sleep_and_in_a_fork(runtime: Runtime) -> None:
 async def test_a_timer_does_not_make_up_for_the_time_asleep(runtime: Runtime) -> None:
     sandbox = await runtime.create(AWAKE)
     count = (
-        "import signal\nn = 0\ndef tick(*_):\n    global n\n    n += 1\n    open('/tmp/ticks', 'w').write(str(n))\n"
+        f"{NOTE}import signal\nn = 0\ndef tick(*_):\n    global n\n    n += 1\n    note('/tmp/ticks', n)\n"
         "signal.signal(signal.SIGALRM, tick)\nsignal.setitimer(signal.ITIMER_REAL, 1, 1)\nwhile True: signal.pause()"
     )
     await sandbox.spawn(Command(argv=["python3", "-c", count]))

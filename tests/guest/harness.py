@@ -94,7 +94,7 @@ class RealPeer:
     async def start(cls, directory: Path) -> RealPeer:
         (directory / "box").mkdir()
         fifo.make_fifos(directory)
-        ends = [os.open(directory / name, os.O_RDWR | os.O_CLOEXEC) for name in (fifo.TO_AGENT, fifo.FROM_AGENT)]
+        ends = [fifo.open_fifo(directory / name) for name in (fifo.TO_AGENT, fifo.FROM_AGENT)]
         try:
             process = await asyncio.create_subprocess_exec(
                 *("unshare", "--pid", "--uts", "--mount", "--ipc", "--net", "--fork", "--kill-child"),

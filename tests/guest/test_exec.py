@@ -346,8 +346,7 @@ async def test_no_zombies_after_a_thousand_commands(real_guest: Guest, real: Rea
     for batch in range(20):
         shells = ["true", "(exit 3) & exit 0", "sleep 0 & kill -9 $$"]
         await asyncio.gather(*(real_guest.run(shell=shells[(batch + n) % 3], env=ENV) for n in range(50)))
-    while leftovers := await _processes(real):
-        assert all(name != "Z" for name in leftovers)
+    while await _processes(real):  # what is only about to be reaped is gone soon; a zombie would stay
         await asyncio.sleep(0.01)
 
 

@@ -449,26 +449,57 @@ async def test_events_without_end_do_not_grow_and_let_others_work(guest: Guest, 
     assert told == [7]
 
 
-async def test_a_flood_does_not_keep_the_event_loop_for_itself(guest: Guest, channel: ScriptedChannel) -> None:
+@pytest.mark.parametrize("at_once", [1, 5000])
+async def test_a_flood_does_not_keep_the_event_loop_for_itself(
+    guest: Guest, channel: ScriptedChannel, at_once: int
+) -> None:
+    frame = encode(FrameType.PONG, 0, b"")
+    for _ in range(20_000 // at_once):
+        channel.push(frame * at_once)
     turns = 0
-
-    async def other() -> None:
-        nonlocal turns
-        while True:
-            turns += 1
-            await asyncio.sleep(0)
-
-    task = asyncio.create_task(other())
-    channel.push(encode(FrameType.PONG, 0, b"") * 100_000)
-    await settle()
     while channel._arrived:
+        turns += 1
         await asyncio.sleep(0)
-    pinged = asyncio.create_task(guest.ping())
+    assert turns > 20
+    assert guest.error is None
+
+
+async def test_pieces_of_both_channels_keep_their_order(guest: Guest, channel: ScriptedChannel) -> None:
+    process = await guest.exec(["x"])
     await settle()
-    channel.push(encode(FrameType.PONG, 0, frames_of(channel)[-1].payload))
-    await pinged
-    task.cancel()
-    assert turns > 100_000 // 512
+    pieces = [(1, b"a"), (2, b"b"), (1, b"c"), (1, b"d"), (2, b"e"), (1, bytes(100_000)), (1, b"f")]
+    channel.push(b"".join(encode_data(1, *piece) for piece in pieces) + close(1, {"result": GOOD_EXIT}))
+    await settle()
+    joined = [(1, b"a"), (2, b"b"), (1, b"cd"), (2, b"e"), (1, bytes(100_000)), (1, b"f")]
+    assert [piece async for piece in process] == joined
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from([1, 2]), st.sampled_from([1, 3, 4096, 70_000])), min_size=1, max_size=20),
+    st.integers(0, 400),
+)
+@settings(max_examples=60)
+def test_each_channel_keeps_its_order_however_much_waits(large: list[tuple[int, int]], small: int) -> None:
+    asyncio.run(_wait_in_order([(1 + number % 2, 1) for number in range(small)] + large))
+
+
+async def _wait_in_order(pieces: list[tuple[int, int]]) -> None:
+    channel = ScriptedChannel()
+    guest = await attached(channel)
+    process = await guest.exec(["x"])
+    await settle()
+    sent = {1: bytearray(), 2: bytearray()}
+    for number, (to, size) in enumerate(pieces):
+        data = bytes([number % 251]) * size
+        if len(sent[1]) + len(sent[2]) + size > WINDOW:
+            break
+        sent[to] += data
+        channel.push(encode_data(1, to, data))
+    channel.push(close(1, {"result": GOOD_EXIT}))
+    await process.wait()
+    result = await process.collect()
+    assert (result.stdout, result.stderr) == (sent[1], sent[2])
+    await guest.close()
 
 
 async def test_callers_wait_when_the_agent_does_not_read(channel: ScriptedChannel) -> None:

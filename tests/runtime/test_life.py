@@ -14,13 +14,14 @@ from sandyard.errors import (
     InvalidRequestError,
     InvalidSpecError,
     NoSpaceError,
+    OutOfMemoryError,
     SandboxGoneError,
     SandboxNotFoundError,
     SandboxStateError,
     SnapshotNotFoundError,
     StartError,
 )
-from sandyard.runtime import OUT_OF_MEMORY, Boot, Command, Runtime, Sandbox, SandboxSpec, State
+from sandyard.runtime import Boot, Command, Runtime, Sandbox, SandboxSpec, State
 
 from .conftest import ManualClock, needs_root
 
@@ -246,9 +247,9 @@ async def test_a_broken_call_tells_the_reason(runtime, spec, host: FakeHost) -> 
             host.kill_for_memory(sandbox.id)
             await process.wait()
 
-    with pytest.raises(SandboxGoneError, match="out of memory") as caught:
+    with pytest.raises(OutOfMemoryError, match="limit of 256 MiB") as caught:
         await use()
-    assert caught.value.code == OUT_OF_MEMORY
+    assert caught.value.code == "out-of-memory"
 
 
 async def test_a_crash_of_the_sandbox_fails_it_with_its_last_words(runtime, spec, host: FakeHost) -> None:

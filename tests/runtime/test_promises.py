@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from sandyard.drivers.fake import FakeHost
-from sandyard.errors import StartError
-from sandyard.runtime import Command, Runtime, SandboxSpec
+from sandyard.errors import NoSpaceError, StartError
+from sandyard.runtime import Command, Runtime, SandboxSpec, State
 from sandyard.runtime.usage import add_up
 from sandyard.store import EventRow
 
@@ -158,3 +158,82 @@ async def test_what_a_command_gets_comes_from_the_call_then_the_sandbox_then_the
     assert (await chosen.run(Command(argv=["id", "-u"], user="77"))).stdout == b"77\n"
     await sandbox.sleep()
     assert b"C=call" not in (await sandbox.run(Command(argv=["env"]))).stdout.split()
+
+
+async def test_the_time_in_the_pool_is_not_the_sandboxs(
+    runtime: Runtime, spec: SandboxSpec, clock: ManualClock
+) -> None:
+    plain = replace(spec, sleep_after_s=None)
+    await runtime.warm(plain, 1)
+    clock.advance(3600)
+    sandbox = await runtime.create(plain)
+    assert sandbox.row.boot == "pool"
+    clock.advance(10)
+    await sandbox.delete()
+    total = add_up(await runtime.events(sandbox.id), now_ms=clock.now_ms())
+    assert (total.running_ms, total.paused_ms, total.asleep_ms) == (10_000, 0, 0)
+    assert total.memory_held_gib_hours == pytest.approx(256 / 1024 * 10 / 3600)
+
+
+async def test_copies_of_the_pool_are_not_listed_not_even_in_the_making(
+    runtime: Runtime, spec: SandboxSpec, host: FakeHost
+) -> None:
+    kept = await runtime.create(spec)
+    host.faults.restore_s = 0.1
+    filling = asyncio.create_task(runtime.warm(spec, 2))
+    seen = set()
+    while not filling.done():
+        seen |= {row.id for row in await runtime.sandboxes()}
+        await asyncio.sleep(0.01)
+    assert seen == {kept.id}
+
+
+async def test_a_sleep_that_filled_the_disk_to_its_last_byte_is_a_sleep(
+    open_runtime: OpenRuntime, spec: SandboxSpec, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The checkpoint is whole and the machine gone when there is no room to write that down."""
+    runtime = await open_runtime()
+    sandbox, other = await runtime.create(spec), await runtime.create(spec)
+    store = runtime._services.store
+    write = store.update_sandbox
+
+    async def full(sandbox_id, changes, *happened):
+        if changes.get("state") == State.ASLEEP:
+            raise NoSpaceError("the disk is full.", hint="Free some.")
+        await write(sandbox_id, changes, *happened)
+
+    monkeypatch.setattr(store, "update_sandbox", full)
+    for one in (sandbox, other):
+        async with one.awake() as guest:
+            await guest.write("/kept", b"x")
+        with pytest.raises(NoSpaceError):
+            await one.sleep()
+        assert one.state is State.ASLEEP
+    monkeypatch.undo()
+    assert (await sandbox.run(Command(argv=["cat", "/kept"]))).stdout == b"x"
+    await crash(runtime)
+    again = await (await open_runtime()).get(other.id)
+    assert again.state is State.ASLEEP
+    assert (await again.run(Command(argv=["cat", "/kept"]))).stdout == b"x"
+
+
+async def test_a_failure_that_cannot_be_written_down_is_told_as_itself(
+    runtime: Runtime, spec: SandboxSpec, host: FakeHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sandbox = await runtime.create(spec)
+    store = runtime._services.store
+    write = store.update_sandbox
+
+    async def full(sandbox_id, changes, *happened):
+        if any(event.data.get("phase") == "failed" for event in happened):
+            raise NoSpaceError("no room to write.", hint="Free some.")
+        await write(sandbox_id, changes, *happened)
+
+    monkeypatch.setattr(store, "update_sandbox", full)
+    host.faults.disk_full = True
+    with pytest.raises(NoSpaceError, match="checkpoint"):
+        await sandbox.sleep()
+    assert (sandbox.state, sandbox.row.doing) == (State.RUNNING, None)
+    host.faults.disk_full = False
+    await sandbox.sleep()
+    assert sandbox.state is State.ASLEEP

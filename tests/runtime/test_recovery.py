@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from sandyard.drivers.fake import FakeHost
+from sandyard.drivers import After, ExitReason, MachineExit, MachineSpec
+from sandyard.drivers.fake import FakeDriver, FakeHost, FakeMachine
 from sandyard.errors import SandboxLockedError, SandboxNotFoundError, StateVersionError
 from sandyard.runtime import Command, Runtime, Sandbox, State
 
@@ -136,7 +137,7 @@ async def test_a_half_deleted_sandbox_is_cleaned_up(open_runtime, spec, host: Fa
     first = await open_runtime()
     sandbox = await first.create(spec)
     assert sandbox._machine is not None
-    sandbox._machine.remove = asyncio.Event().wait  # type: ignore[method-assign,assignment]
+    sandbox._machine.remove = asyncio.Event().wait
     await sandbox.delete()
     await crash(first)
     assert list((tmp_path / "state" / "sandboxes").iterdir()) != []
@@ -155,6 +156,61 @@ async def test_a_machine_that_died_unwatched_is_failed_not_forgotten(open_runtim
     [row] = await second.sandboxes()
     assert (row.state, row.reason) == ("failed", "it ended while no process watched it")
     await (await second.get(sandbox.id)).delete()
+
+
+# scenario 2 (P0): never resumed to an older state
+async def test_a_checkpoint_that_it_has_woken_from_is_not_taken_for_its_last_state(
+    open_runtime, spec, host: FakeHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The process died between the wake and the removal of its checkpoint, and the machine with it."""
+    first = await open_runtime()
+    sandbox = await first.create(spec)
+    await sandbox.sleep()
+    with monkeypatch.context() as patch:
+        patch.setattr(sandbox, "_discard_sleep", lambda: None)
+        await sandbox.wake()
+    await put(sandbox, "/since", b"x")
+    await crash(first)
+    host.crash(sandbox.id)
+    second = await open_runtime()
+    assert [row.state for row in await second.sandboxes()] == ["failed"]
+
+
+async def test_a_machine_that_dies_of_its_finished_sleep_sleeps(
+    open_runtime, spec, host: FakeHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The process died when the checkpoint was whole and the machine told to end, which it does as it is taken over."""
+    first = await open_runtime()
+    sandbox = await first.create(spec)
+    await put(sandbox, "/kept", b"x")
+    written, machine = first._services.store.update_sandbox, sandbox._machine
+    assert machine is not None
+
+    async def dead_after_begin(sandbox_id: str, changes: dict[str, Any], *happened: Any) -> None:
+        if "state" in changes:
+            raise ConnectionError("the dead write nothing")
+        await written(sandbox_id, changes, *happened)
+
+    async def save_and_live_a_moment_more(to: Path, _after: After) -> None:
+        await type(machine).checkpoint(machine, to, After.RUN)
+        raise ConnectionError("the dead do nothing")
+
+    monkeypatch.setattr(first._services.store, "update_sandbox", dead_after_begin)
+    monkeypatch.setattr(machine, "checkpoint", save_and_live_a_moment_more)
+    with pytest.raises(ConnectionError):
+        await sandbox.sleep()
+    await crash(first)
+    adopt = FakeDriver.adopt
+
+    async def adopt_the_dying(driver: FakeDriver, machine_spec: MachineSpec) -> FakeMachine | None:
+        found = await adopt(driver, machine_spec)
+        host.bodies[machine_spec.id].end(MachineExit(ExitReason.KILLED))
+        return found
+
+    monkeypatch.setattr(FakeDriver, "adopt", adopt_the_dying)
+    second = await open_runtime()
+    assert [row.state for row in await second.sandboxes()] == ["asleep"]
+    assert await content(await second.get(sandbox.id), "/kept") == b"x"
 
 
 async def test_an_agent_that_does_not_answer_after_a_restart_is_failed(open_runtime, spec, host: FakeHost) -> None:

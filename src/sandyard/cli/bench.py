@@ -28,8 +28,9 @@ from sandyard.bench.run import Progress as Done
 from sandyard.bench.run import Run, begin, check_resumable
 from sandyard.bench.scores import LEVELS
 from sandyard.bench.store import RESOLUTIONS, TRIALS, RunFolder
+from sandyard.cli.messages import say
 from sandyard.cli.options import StateDir
-from sandyard.cli.session import perform, say
+from sandyard.cli.session import perform
 from sandyard.cli.settings import CliSettings
 from sandyard.errors import InvalidRequestError
 from sandyard.providers import CreateRequest

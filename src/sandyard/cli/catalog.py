@@ -21,7 +21,7 @@ from sandyard.pricing.meters import plain
 from sandyard.pricing.present import table
 from sandyard.site.texts import publications
 
-app = typer.Typer(help="The rate cards: list, show, check, compare.", no_args_is_help=True)
+app = typer.Typer(add_completion=False, help="The rate cards: list, show, check, compare.", no_args_is_help=True)
 
 JsonFlag = Annotated[bool, typer.Option("--json", help="As JSON.")]
 Folder = Annotated[Path | None, typer.Option(help="Read cards from here instead of the package.")]

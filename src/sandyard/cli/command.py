@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from sandyard.cli import terminal
-from sandyard.cli.exits import TIMED_OUT, exit_code
-from sandyard.cli.session import say
+from sandyard.cli.exits import TIMED_OUT
+from sandyard.cli.messages import say
 from sandyard.runtime import Command, Sandbox
 
 
@@ -17,4 +17,4 @@ async def run_command(sandbox: Sandbox, command: Command) -> int:
         return TIMED_OUT
     if result.oom_killed:
         say(f"the command was killed: the sandbox reached its limit of {sandbox.spec.memory_mib} MiB [out-of-memory]")
-    return exit_code(result)
+    return result.exit_code

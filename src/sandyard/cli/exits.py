@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from sandyard.errors import SandyardError
-from sandyard.guest import ExecResult
-from sandyard.runtime import OUT_OF_MEMORY
+from sandyard.errors import OutOfMemoryError, SandyardError
 
 FAILED = 125
 """Sandyard itself could not do it."""
@@ -20,12 +18,10 @@ _BY_CODE = {
     "command-not-found": NOT_FOUND,
     "no-shell": NOT_FOUND,
     "command-not-executable": NOT_EXECUTABLE,
-    OUT_OF_MEMORY: KILLED,
+    OutOfMemoryError.code: KILLED,
 }
 
 
-def exit_code(ended: ExecResult | SandyardError) -> int:
-    """Return the exit code for a command that ended, or for the error that kept it from that."""
-    if isinstance(ended, ExecResult):
-        return ended.exit_code
-    return _BY_CODE.get(ended.code, FAILED)
+def exit_code(error: SandyardError) -> int:
+    """Return the exit code for what kept a command from running to its end."""
+    return _BY_CODE.get(error.code, FAILED)

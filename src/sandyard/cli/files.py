@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import stat
@@ -15,12 +14,15 @@ from typing import Annotated, BinaryIO
 
 import typer
 
+from sandyard.cli.blocking import read, write
 from sandyard.cli.options import StateDir
 from sandyard.cli.session import open_runtime, perform
 from sandyard.errors import InvalidRequestError
 from sandyard.guest import Entry, EntryType, Guest
 
-app = typer.Typer(help="Read and write a sandbox's files; '-' stands for stdin or stdout.", no_args_is_help=True)
+app = typer.Typer(
+    add_completion=False, help="Read and write a sandbox's files; '-' stands for stdin or stdout.", no_args_is_help=True
+)
 
 SandboxId = Annotated[str, typer.Argument(metavar="ID")]
 Remote = Annotated[str, typer.Argument(metavar="PATH", help="A path in the sandbox.")]
@@ -76,7 +78,7 @@ def get_file(
     async def go(guest: Guest) -> None:
         async with guest.read(path) as download:
             if to == "-":
-                await _copy(download, sys.stdout.buffer)
+                await _copy(download, sys.stdout.fileno())
                 return
             await _replace(Path(to), download)
 
@@ -155,7 +157,7 @@ def get_tree(
     async def go(guest: Guest) -> None:
         async with guest.tar_out(path) as download:
             if to == "-":
-                await _copy(download, sys.stdout.buffer)
+                await _copy(download, sys.stdout.fileno())
                 return
             await _replace(Path(to), download)
 
@@ -198,14 +200,13 @@ def _open(source: str) -> AbstractContextManager[BinaryIO]:
 
 
 async def _pieces(file: BinaryIO) -> AsyncIterator[bytes]:
-    while data := await asyncio.to_thread(file.read, _CHUNK):
+    while data := await read(file.fileno(), _CHUNK):
         yield data
 
 
-async def _copy(pieces: AsyncIterable[bytes], file: BinaryIO) -> None:
+async def _copy(pieces: AsyncIterable[bytes], fd: int) -> None:
     async for piece in pieces:
-        await asyncio.to_thread(file.write, piece)
-    file.flush()
+        await write(fd, piece)
 
 
 async def _replace(target: Path, pieces: AsyncIterable[bytes]) -> None:
@@ -224,7 +225,7 @@ async def _replace(target: Path, pieces: AsyncIterable[bytes]) -> None:
         ) from error
     try:
         with os.fdopen(fd, "wb") as file:
-            await _copy(pieces, file)
+            await _copy(pieces, file.fileno())
         Path(name).replace(target)
     except BaseException:
         with suppress(FileNotFoundError):

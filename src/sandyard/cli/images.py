@@ -12,16 +12,17 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from sandyard.cli.messages import say
 from sandyard.cli.options import StateDir
 from sandyard.cli.progress import progress_bar
-from sandyard.cli.session import open_runtime, perform, say
+from sandyard.cli.session import open_runtime, perform
 from sandyard.cli.settings import CliSettings
 from sandyard.errors import InvalidRequestError
 from sandyard.images import Image, ImageStore
 from sandyard.runtime.layout import Layout
 from sandyard.units import format_bytes
 
-app = typer.Typer(help="Root file systems that sandboxes start from.", no_args_is_help=True)
+app = typer.Typer(add_completion=False, help="Root file systems that sandboxes start from.", no_args_is_help=True)
 
 AsJson = Annotated[bool, typer.Option("--json", help="As JSON, for programs.")]
 Insecure = Annotated[

@@ -8,10 +8,9 @@ from typing import Annotated
 
 import typer
 
-from sandyard.cli import doctor, images, run, sandboxes, usage
 from sandyard.cli.exits import exit_code
 from sandyard.cli.lazy import LazyGroup
-from sandyard.cli.session import complain
+from sandyard.cli.messages import complain
 from sandyard.errors import SandyardError
 
 app = typer.Typer(
@@ -22,11 +21,6 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-app.command("run", context_settings={"allow_interspersed_args": False})(run.run)
-app.add_typer(sandboxes.app, name="sandboxes")
-app.add_typer(images.app, name="images")
-app.command("usage")(usage.usage)
-app.command("doctor")(doctor.doctor)
 
 
 def _print_version(wanted: bool) -> None:  # noqa: FBT001 - Typer calls it so

@@ -31,7 +31,7 @@ from sandyard.pricing.present import workload_values
 from sandyard.pricing.quote import REFERENCE, Status
 from sandyard.pricing.workload import INPUTS
 
-app = typer.Typer(help="What the same work costs on every vendor.", no_args_is_help=False)
+app = typer.Typer(add_completion=False, help="What the same work costs on every vendor.", no_args_is_help=False)
 app.command()(price_explain.explain)
 app.command()(price_explain.compare)
 app.command()(price_bill.bill)

@@ -10,6 +10,7 @@ import typer
 
 from sandyard.cli import terminal
 from sandyard.cli.command import run_command
+from sandyard.cli.messages import say
 from sandyard.cli.options import (
     Env,
     Interactive,
@@ -25,7 +26,7 @@ from sandyard.cli.options import (
 )
 from sandyard.cli.progress import progress_bar
 from sandyard.cli.receipt import print_receipt
-from sandyard.cli.session import open_runtime, perform, say
+from sandyard.cli.session import open_runtime, perform
 from sandyard.errors import InvalidRequestError
 from sandyard.images import ImageConfig
 from sandyard.runtime import Command, SandboxSpec

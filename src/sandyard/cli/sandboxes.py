@@ -20,7 +20,9 @@ from sandyard.errors import InvalidRequestError
 from sandyard.runtime import Command, Runtime, Sandbox
 from sandyard.units import format_bytes
 
-app = typer.Typer(help="Use sandboxes that are kept: they sleep, and any call wakes them.", no_args_is_help=True)
+app = typer.Typer(
+    add_completion=False, help="Use sandboxes that are kept: they sleep, and any call wakes them.", no_args_is_help=True
+)
 app.add_typer(files.app, name="files")
 
 SandboxId = Annotated[str, typer.Argument(metavar="ID", help="A sandbox, as 'sandyard sandboxes list' names it.")]

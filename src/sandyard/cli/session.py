@@ -11,19 +11,10 @@ from pathlib import Path
 import typer
 
 from sandyard.cli.exits import BROKEN_PIPE, FAILED, INTERRUPTED, TERMINATED, exit_code
+from sandyard.cli.messages import complain, say
 from sandyard.cli.settings import CliSettings
 from sandyard.errors import SandyardError
 from sandyard.runtime import Runtime
-
-
-def say(text: str) -> None:
-    """Tell a person something that is not data: on stderr, with our name before it."""
-    typer.echo(f"sandyard: {text}", err=True)
-
-
-def complain(error: SandyardError) -> None:
-    """Say what went wrong, with the code by which it can be looked up."""
-    say(f"{error} [{error.code}]")
 
 
 @asynccontextmanager

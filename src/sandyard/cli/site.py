@@ -11,7 +11,7 @@ from sandyard.catalog import load_catalog
 from sandyard.errors import InvalidRequestError
 from sandyard.site.texts import publications
 
-app = typer.Typer(help="The published files.", no_args_is_help=True)
+app = typer.Typer(add_completion=False, help="The published files.", no_args_is_help=True)
 
 
 @app.callback()

@@ -12,6 +12,7 @@ import tty
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 
+from sandyard.cli.blocking import write
 from sandyard.errors import InvalidRequestError, SandyardError
 from sandyard.guest import STDERR, ExecResult, Process, PtySize
 
@@ -42,15 +43,8 @@ async def connect(process: Process, *, stdin: bool, pty: bool) -> ExecResult:
     """Carry bytes both ways until the command ends, and return how it ended."""
     async with _typing(process, stdin=stdin, pty=pty):
         async for channel, data in process:
-            await asyncio.to_thread(_write_all, 2 if channel == STDERR else 1, data)
+            await write(2 if channel == STDERR else 1, data)
         return await process.wait()
-
-
-def _write_all(fd: int, data: bytes) -> None:
-    """Write to a descriptor, past Python's own buffers; a reader that is slow makes only this wait."""
-    rest = memoryview(data)
-    while rest:
-        rest = rest[os.write(fd, rest) :]
 
 
 @asynccontextmanager

@@ -123,9 +123,9 @@ class FakeDriver:
 
     async def restore(self, spec: MachineSpec, checkpoint: Path) -> FakeMachine:
         """Start an independent copy of what was saved."""
-        self._check(spec)
         if self.host.faults.restore_s:
             await self.host.clock.sleep(self.host.faults.restore_s)
+        self._check(spec)
         return self._start(spec, self._load(spec, checkpoint), was_saved=True)
 
     async def adopt(self, spec: MachineSpec) -> FakeMachine | None:

@@ -250,7 +250,7 @@ class FakeAgent:
                 command.stdin += data
                 command.stdin_ended = command.stdin_ended or not data
         elif stream.op in {"write", "tar_in"}:
-            stream.received += data
+            stream.received.append(data)
             self._consume(stream, len(data))
             if not data:
                 self._answer(stream, self._write_end if stream.op == "write" else self._tar_in_end)
@@ -574,7 +574,7 @@ class FakeAgent:
         fields = stream.fields
         node = self.files.read(_path(fields))
         start, length = int(fields.get("offset", 0)), int(fields.get("length", -1))
-        stream.pending.append((0, node.data[start:] if length < 0 else node.data[start : start + length]))
+        stream.pending.extend(_pieces(node.data[start:] if length < 0 else node.data[start : start + length]))
         return {"size": len(node.data), "mode": node.mode, "mtime_ns": node.mtime_ns}
 
     def _write(self, stream: StreamState) -> None:
@@ -589,9 +589,10 @@ class FakeAgent:
     def _write_end(self, stream: StreamState) -> dict[str, Any]:
         fields = stream.fields
         uid, gid = self._owner(fields)
-        node = Node("file", int(fields.get("mode", 0o644)), stream.received, uid=uid, gid=gid, mtime_ns=self.now_ns())
+        content = b"".join(stream.received)
+        node = Node("file", int(fields.get("mode", 0o644)), content, uid=uid, gid=gid, mtime_ns=self.now_ns())
         self.files.write(_path(fields), node, parents=bool(fields.get("parents")), keep_mode="mode" not in fields)
-        return {"size": len(stream.received)}
+        return {"size": len(content)}
 
     def _stat(self, stream: StreamState) -> dict[str, Any]:
         real, _ = self.files.get(_path(stream.fields), follow=stream.fields.get("follow", True))
@@ -601,7 +602,7 @@ class FakeAgent:
         real = self.files.directory(_path(stream.fields))
         names = self.files.children(real)
         lines = [json.dumps(self.files.entry(f"{real.rstrip('/')}/{name}")) + "\n" for name in names]
-        stream.pending.append((0, "".join(lines).encode()))
+        stream.pending.extend(_pieces("".join(lines).encode()))
         return {"count": len(names)}
 
     def _mkdir(self, stream: StreamState) -> dict[str, Any]:
@@ -621,7 +622,7 @@ class FakeAgent:
         return {}
 
     def _tar_out(self, stream: StreamState) -> dict[str, Any]:
-        stream.pending.append((0, self.files.tar(_path(stream.fields))))
+        stream.pending.extend(_pieces(self.files.tar(_path(stream.fields))))
         return {}
 
     def _tar_in(self, stream: StreamState) -> None:
@@ -629,7 +630,7 @@ class FakeAgent:
 
     def _tar_in_end(self, stream: StreamState) -> dict[str, Any]:
         owner = self._owner(stream.fields) if stream.fields.get("user") else None
-        files, size = self.files.untar(_path(stream.fields), stream.received, owner)
+        files, size = self.files.untar(_path(stream.fields), b"".join(stream.received), owner)
         return {"files": files, "bytes": size}
 
     def _dial(self, stream: StreamState) -> None:
@@ -728,6 +729,11 @@ def _path(fields: Mapping[str, Any], key: str = "path") -> str:
     if not isinstance(path, str) or not path or "\0" in path:
         raise RefusedError("bad-request", "a path is empty, has a NUL, or is no string")
     return path
+
+
+def _pieces(content: bytes) -> list[tuple[int, bytes]]:
+    """Cut file content into what a frame carries."""
+    return [(0, content[start : start + MAX_DATA]) for start in range(0, len(content), MAX_DATA)]
 
 
 def _hello(body: Mapping[str, Any]) -> bytes:

@@ -63,7 +63,7 @@ class StreamState:
     room: int
     """Bytes that the host may still send."""
     pending: list[tuple[int, bytes]] = field(default_factory=list)
-    received: bytes = b""
+    received: list[bytes] = field(default_factory=list)
     consumed: int = 0
     """Bytes consumed and not yet credited."""
     closing: dict[str, Any] | None = None

@@ -42,6 +42,7 @@ _KINDS: Mapping[str, tuple[type[SandyardError], str]] = {
     "bad-archive": (InvalidRequestError, "Send a complete tar archive."),
     "io-error": (GuestAgentError, "Try again; if it stays, look at the disk of the sandbox."),
     "connection-refused": (ConnectError, "Start the server first, and have it listen on this address."),
+    "connection-reset": (ConnectError, "Look at the server's own log: it broke the connection off."),
     "unreachable": (ConnectError, "Check the address."),
     "too-many-streams": (ResourceExhaustedError, "Wait for some of the sandbox's open calls to end."),
 }

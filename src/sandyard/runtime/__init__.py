@@ -3,13 +3,12 @@
 from sandyard.runtime.clock import Clock, SystemClock
 from sandyard.runtime.command import Command
 from sandyard.runtime.runtime import Runtime
-from sandyard.runtime.sandbox import OUT_OF_MEMORY, Sandbox
+from sandyard.runtime.sandbox import Sandbox
 from sandyard.runtime.services import Settings
 from sandyard.runtime.spec import SandboxSpec
 from sandyard.runtime.states import Boot, Doing, State
 
 __all__ = [
-    "OUT_OF_MEMORY",
     "Boot",
     "Clock",
     "Command",

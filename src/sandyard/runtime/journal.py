@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from sandyard.errors import SandyardError
+from sandyard.errors import NoSpaceError, SandyardError
 from sandyard.runtime.clock import Clock
 from sandyard.runtime.states import Doing, State
 from sandyard.store import EventRow, SandboxRow, Store
@@ -28,6 +28,9 @@ class Note:
 
     failed_state: State | None = None
     """Where it is when the transition fails; None for where it was."""
+
+    is_done: bool = False
+    """It has happened for good, even where the disk has no room to write that down; recovery finds the same."""
 
 
 class Journal:
@@ -67,14 +70,22 @@ class Journal:
         except BaseException as error:
             await self._fail(note.failed_state or before, doing, note, error)
             raise
-        await self.end(to, doing, note)
+        try:
+            await self.end(to, doing, note)
+        except NoSpaceError:
+            if note.is_done:
+                self.row = replace(self.row, **({"state": to, "doing": None} | note.changes))
+            raise
 
     async def _fail(self, state: State, doing: Doing, note: Note, error: BaseException) -> None:
         reason = error.what if isinstance(error, SandyardError) else repr(error)
         changes = note.changes | {"state": state, "doing": None}
         if note.failed_state is not None:
             changes["reason"] = reason
-        await self.write(changes, self.state_event(state, doing, "failed", {"reason": reason}))
+        try:
+            await self.write(changes, self.state_event(state, doing, "failed", {"reason": reason}))
+        except NoSpaceError:  # what a failed checkpoint took may come back a moment later; recovery finds the same
+            self.row = replace(self.row, **changes)
 
     def state_event(self, to: str, doing: Doing | None, phase: str, data: Mapping[str, Any] | None = None) -> EventRow:
         """Return the event of one phase (``begin``, ``end``, ``failed``) of a transition."""

@@ -215,33 +215,35 @@ class Runtime:
     ) -> Sandbox:
         """Start a sandbox from the template, or make the template with it."""
         row = replace(self._new_row(spec), image_digest=image.digest, is_ephemeral=is_ephemeral)
+        if for_pool:
+            row = replace(row, doing=Doing.WAIT_IN_POOL)
         async with self._starts:
             with self._services.images.pin(image.digest):
-                return await self._start(row, await self._key(spec, image), steps, for_pool=for_pool)
+                return await self._start(row, await self._key(spec, image), steps)
 
-    async def _start(self, row: SandboxRow, key: str, steps: Steps, *, for_pool: bool) -> Sandbox:
+    async def _start(self, row: SandboxRow, key: str, steps: Steps) -> Sandbox:
         template = await self.snapshots.template(key)
         if template is None:
             async with self.snapshots.making_template(key):
                 template = await self.snapshots.template(key)
                 if template is None:
-                    return await self._start_cold(row, key, steps, for_pool=for_pool)
+                    return await self._start_cold(row, key, steps)
         sandbox = await self._register(row)
         try:
-            await sandbox.start(Boot.TEMPLATE, steps, checkpoint=self.snapshots.path(template), for_pool=for_pool)
+            await sandbox.start(Boot.TEMPLATE, steps, checkpoint=self.snapshots.path(template))
         except StartError:
             if self.snapshots.path(template).exists() and (await self.snapshots.template(key)) == template:
                 await self.snapshots.delete(template)  # it does not start: the next one makes it anew
             raise
         return sandbox
 
-    async def _start_cold(self, row: SandboxRow, key: str, steps: Steps, *, for_pool: bool) -> Sandbox:
+    async def _start_cold(self, row: SandboxRow, key: str, steps: Steps) -> Sandbox:
         sandbox = await self._register(row)
 
         async def save(machine: Machine) -> None:
             await self.snapshots.save_template(sandbox, machine, key)
 
-        await sandbox.start(Boot.COLD, steps, before_life=save, for_pool=for_pool)
+        await sandbox.start(Boot.COLD, steps, before_life=save)
         return sandbox
 
     def _new_row(self, spec: SandboxSpec) -> SandboxRow:
@@ -369,19 +371,20 @@ class Runtime:
         """Look at the clocks of every sandbox once."""
         with suppress(SandyardError):  # a full disk; it must not stop the clocks
             await self._load_expired()
-        for sandbox in list(self._owned.values()):
-            if sandbox.state is State.DELETED:
-                await self._let_go(sandbox)
-            else:
-                with suppress(SandyardError):  # its events have it, and the next tick tries again
-                    await sandbox.tick()
+        await _gather_limited(map(self._tick_one, list(self._owned.values())), self._services.settings.starts_at_once)
+
+    async def _tick_one(self, sandbox: Sandbox) -> None:
+        if sandbox.state is State.DELETED:
+            await self._let_go(sandbox)
+            return
+        with suppress(SandyardError):  # its events have it, and the next tick tries again
+            await sandbox.tick()
 
     async def _load_expired(self) -> None:
         """Load what sleeps past its time, so that its clock is seen."""
         for row in await self._services.store.expired(self._services.clock.now_ms()):
-            with suppress(
-                SandyardError
-            ):  # another process has it, or its events have why not; the next tick tries again
+            # Another process has it, or its events have why not; the next tick tries again.
+            with suppress(SandyardError):
                 await self.get(row.id)
 
     async def _let_go(self, sandbox: Sandbox) -> None:

@@ -16,6 +16,7 @@ from sandyard.drivers import After, ExitReason, Machine, MachineSpec
 from sandyard.errors import (
     CommandError,
     NoSpaceError,
+    OutOfMemoryError,
     SandboxGoneError,
     SandboxStateError,
     SandyardError,
@@ -34,9 +35,6 @@ from sandyard.runtime.services import Services
 from sandyard.runtime.spec import SandboxSpec
 from sandyard.runtime.states import AWAKE, Boot, Doing, State
 from sandyard.store import EventRow, SandboxRow
-
-OUT_OF_MEMORY = "out-of-memory"
-"""The error code of a sandbox that was killed for reaching its memory limit."""
 
 OUTPUT_LIMIT = 16 * 1024 * 1024
 
@@ -199,12 +197,10 @@ class Sandbox:
             await asyncio.wait({self._watcher}, timeout=_LAST_WORDS_S)
         if self.state is not State.FAILED or self.row.reason is None:
             return error
-        memory = self.row.reason.startswith("out of memory")
-        return SandboxGoneError(
-            f"sandbox {self.id} ended while it was in use: {self.row.reason}.",
-            hint="Give it more memory." if memory else "Its events say what happened before.",
-            code=OUT_OF_MEMORY if memory else None,
-        )
+        what = f"sandbox {self.id} ended while it was in use: {self.row.reason}."
+        if self.row.reason.startswith("out of memory"):
+            return OutOfMemoryError(what, hint="Give it more memory.")
+        return SandboxGoneError(what, hint="Its events say what happened before.")
 
     # -- being made ----------------------------------------------------------------------------------------------------
 
@@ -215,33 +211,32 @@ class Sandbox:
         *,
         checkpoint: Path | None = None,
         before_life: BeforeLife | None = None,
-        for_pool: bool = False,
     ) -> None:
         """Bring the machine up, from a checkpoint or cold; on failure nothing of the sandbox is left but its row.
 
-        One ``for_pool`` stays in the making until it is claimed.
+        One that is made for the pool stays in the making until it is claimed: it is nobody's yet.
 
         Raises:
             StartError: it did not start.
             StartTimeoutError: its agent did not answer.
         """
         try:
-            await self._uninterrupted(self._start, boot, steps, checkpoint, before_life, for_pool=for_pool)
+            await self._uninterrupted(self._start, boot, steps, checkpoint, before_life)
         except BaseException:
             await self._uninterrupted(self._delete, "it did not start")
             raise
 
-    async def _start(
-        self, boot: Boot, steps: Steps, checkpoint: Path | None, before_life: BeforeLife | None, *, for_pool: bool
-    ) -> None:
+    async def _start(self, boot: Boot, steps: Steps, checkpoint: Path | None, before_life: BeforeLife | None) -> None:
         self._directory.mkdir(mode=0o700)
-        async with self._journal.transition(Doing.CREATE, State.RUNNING) as note:
+        for_pool = self.row.doing == Doing.WAIT_IN_POOL
+        doing, to = (Doing.WAIT_IN_POOL, State.CREATING) if for_pool else (Doing.CREATE, State.RUNNING)
+        async with self._journal.transition(doing, to) as note:
             guest = await self._launch(steps, checkpoint, orphans="keep", before_life=before_life)
             note.changes["boot"] = boot
             note.data |= {"boot": boot, "steps_ms": steps.ms}
             if for_pool:
                 await self._wait_in_pool(guest)
-                note.changes |= {"state": State.CREATING, "doing": Doing.WAIT_IN_POOL}
+                note.changes["doing"] = doing
         self.steps_ms = steps.ms
 
     async def _wait_in_pool(self, guest: Guest) -> None:
@@ -267,7 +262,7 @@ class Sandbox:
             raise self._wrong_state("claimed")
         try:
             await self._machine.resume()
-            await self._guest.ping()
+            await (self._guest.ping() if is_ephemeral else self._guest.lease(0))
         except (SandboxGoneError, TransportError) as error:
             raise self._wrong_state("claimed") from error
         now_ms = self._services.clock.now_ms()
@@ -283,8 +278,6 @@ class Sandbox:
         await self._journal.end(State.RUNNING, Doing.CREATE, note)
         self.spec = spec
         self._activity.touch()
-        if not is_ephemeral:
-            self._spawn(self._guest.lease(0))
 
     async def _launch(
         self,
@@ -372,6 +365,7 @@ class Sandbox:
             note.data["checkpoint_bytes"] = checkpoints.size_of(self._sleep_dir)
             self._machine = None
             self._removal = self._spawn(machine.remove())
+            note.is_done = True
         self._wake_for_late_calls()
 
     def _wake_for_late_calls(self) -> None:
@@ -565,17 +559,21 @@ class Sandbox:
             # Nobody was answered yet, and the checkpoint it was waking from is whole: it sleeps on.
             await machine.remove()
             machine = None
+        reason: str | None = "it ended while no process watched it"
         if machine is not None:
-            await self._adopt(machine)
-        elif self._sleep_dir.exists() and self.row.doing != Doing.RESTORE:
+            reason = await self._adopt(machine)
+        if reason is None or (self.state is State.FAILED and self.row.doing is None):
+            return
+        if self._sleeps_on_disk():
             kept = checkpoints.size_of(self._sleep_dir)
             await self._journal.end(State.ASLEEP, None, Note(data={"recovered": True, "checkpoint_bytes": kept}))
-        elif self.state is State.FAILED and self.row.doing is None:
-            return
         else:
             await self._services.driver.sweep(self.machine_spec())
-            reason = "it ended while no process watched it"
             await self._journal.end(State.FAILED, None, Note(data={"recovered": True, "reason": reason}))
+
+    def _sleeps_on_disk(self) -> bool:
+        """Whether the checkpoint on disk is its last state, not one that it has woken from since."""
+        return self._sleep_dir.exists() and (self.state is State.ASLEEP or self.row.doing == Doing.SLEEP)
 
     async def _finish_off(self, machine: Machine | None) -> None:
         self._machine = machine
@@ -584,20 +582,20 @@ class Sandbox:
         else:
             await self._delete("its process ended")
 
-    async def _adopt(self, machine: Machine) -> None:
+    async def _adopt(self, machine: Machine) -> str | None:
+        """Take over a machine that runs; return None, or why that was not possible."""
         was_paused = self.state is State.PAUSED
         try:
             guest = await self._launcher.attach(machine, orphans="kill")
         except SandyardError as error:
             await machine.remove()
-            reason = f"its agent did not answer after a restart: {error.what}"
-            await self._journal.end(State.FAILED, None, Note(data={"recovered": True, "reason": reason}))
-            return
+            return f"its agent did not answer after a restart: {error.what}"
         self._take(machine, guest)
         if was_paused:
             await machine.pause()
         self._discard_sleep()
         await self._journal.end(State.PAUSED if was_paused else State.RUNNING, None, Note(data={"recovered": True}))
+        return None
 
     # -- how work is done ----------------------------------------------------------------------------------------------
 
