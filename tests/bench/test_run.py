@@ -269,18 +269,6 @@ class TestDeclarations:
 
 
 class TestStopAndResume:
-    def test_ctrl_c_loses_no_trial_leaves_no_sandbox_and_can_go_on(self, tmp_path):
-        script = work_takes(lambda call: 1.0)
-        _, trials, providers = run_all(tmp_path, script, the_plan=plan(8), stop_after=4)
-        assert providers["fake"].live == {}
-        outcomes = [trial.outcome for trial in trials]
-        assert outcomes == [Outcome.SUCCESS] * 3 + [Outcome.INTERRUPTED]
-        kept = (tmp_path / "trials.jsonl").read_bytes()
-        _, trials, _ = run_all(tmp_path, script, the_plan=plan(8))
-        assert (tmp_path / "trials.jsonl").read_bytes().startswith(kept)
-        assert Counter(trial.outcome for trial in trials) == {Outcome.SUCCESS: 8, Outcome.INTERRUPTED: 1}
-        assert [trial.order for trial in trials] == sorted(trial.order for trial in trials)
-
     def test_a_crash_in_a_trial_is_an_unknown_outcome_and_stops_refilling(self, tmp_path):
         script = work_takes(lambda call: 1.0)
         run_all(tmp_path, script, the_plan=plan(8), stop_after=4)
@@ -434,3 +422,16 @@ class TestPlanted:
 
 def test_not_ready_is_a_provider_error():
     assert issubclass(NotReadyError, ProviderError)
+
+
+def test_ctrl_c_loses_no_trial_leaves_no_sandbox_and_can_go_on(tmp_path):
+    script = work_takes(lambda call: 1.0)
+    _, trials, providers = run_all(tmp_path, script, the_plan=plan(8), stop_after=4)
+    assert providers["fake"].live == {}
+    outcomes = [trial.outcome for trial in trials]
+    assert outcomes == [Outcome.SUCCESS] * 3 + [Outcome.INTERRUPTED]
+    kept = (tmp_path / "trials.jsonl").read_bytes()
+    _, trials, _ = run_all(tmp_path, script, the_plan=plan(8))
+    assert (tmp_path / "trials.jsonl").read_bytes().startswith(kept)
+    assert Counter(trial.outcome for trial in trials) == {Outcome.SUCCESS: 8, Outcome.INTERRUPTED: 1}
+    assert [trial.order for trial in trials] == sorted(trial.order for trial in trials)
