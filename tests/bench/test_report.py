@@ -243,3 +243,13 @@ def test_a_pair_that_fails_its_audit_has_no_number_until_it_is_explained():
     assert "trend" in str(cell.reason)
     explained = make_report(manifest(), drifting, {"p/b/u/m": "a slower host from noon on"})
     assert explained.summary.cells[Key("p", "b", "u", "m")].median == 138
+
+
+def test_the_stages_of_a_total_that_is_withheld_are_withheld_too():
+    base = manifest()
+    metrics = [Metric(name="m", unit="ms"), Metric(name="part", unit="ms", is_main=False, stage_of="m")]
+    info = base.benchmarks[0].model_copy(update={"metrics": metrics})
+    trials = [trial(i, 0, metrics={"m": 100.0 + 2 * i, "part": 5.0}) for i in range(40)]
+    cells = make_report(base.model_copy(update={"benchmarks": [info]}), trials).summary.cells
+    assert cells[Key("p", "b", "u", "part")].median is None
+    assert "trend" in str(cells[Key("p", "b", "u", "part")].reason)

@@ -103,10 +103,10 @@ def _cell(series: Series, info: BenchmarkInfo, audit: Audit, successes: int, fai
     if n == 0:
         label, why = ("Provider Failures", f"{failures} failed") if failures else ("Not Measured", "no trial succeeded")
         return Cell(key, series.metric, 0, status=label, reason=why)
-    pair = audit.by_key.get(key)
-    if pair is not None and not pair.is_publishable:
-        checks = ", ".join(finding.check for finding in pair.failures)
-        return Cell(key, series.metric, n, status="Not Ranked", reason=f"withheld, as its audit fails: {checks}")
+    if failing := _failing(key, series.metric, audit):
+        return Cell(
+            key, series.metric, n, status="Not Ranked", reason=f"withheld, as its audit fails: {', '.join(failing)}"
+        )
     status, reason = None, None
     if successes < info.floor:
         status, reason = "Not Ranked", f"{successes} successful trials, and the floor is {info.floor}"
@@ -122,6 +122,16 @@ def _cell(series: Series, info: BenchmarkInfo, audit: Audit, successes: int, fai
     costs = [Decimal(trial.cost) for trial in kept.trials if trial.cost is not None]
     cost = sum(costs, Decimal(0)) / n if len(costs) == n and series.metric == main_metric(info) else None
     return Cell(key, series.metric, n, *numbers, cost=cost, status=status, reason=reason, excluded=excluded)
+
+
+def _failing(key: Key, metric: Metric, audit: Audit) -> list[str]:
+    """Return the checks that keep a number out: those of its own pair, and for a side metric those of the main ones."""
+    if metric.is_main:
+        pairs = [audit.by_key[key]] if key in audit.by_key else []
+    else:
+        trio = (key.provider, key.benchmark, key.unit)
+        pairs = [pair for pair in audit.pairs if (pair.key.provider, pair.key.benchmark, pair.key.unit) == trio]
+    return sorted({finding.check for pair in pairs if not pair.is_publishable for finding in pair.failures})
 
 
 def _add_absent(manifest: Manifest, cells: dict[Key, Cell]) -> None:
