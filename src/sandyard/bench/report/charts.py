@@ -6,7 +6,7 @@ by at most 120 medians of neighbouring trials.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
 import altair as alt
@@ -15,7 +15,7 @@ import vl_convert
 
 from sandyard.bench.records import BenchmarkInfo
 from sandyard.bench.report.view import Report
-from sandyard.bench.series import Series, all_series
+from sandyard.bench.series import Key, Series, all_series
 from sandyard.bench.summary import main_metric, stage_widths
 from sandyard.stats import median
 
@@ -36,7 +36,10 @@ def charts(report: Report) -> Iterator[tuple[str, str]]:
         shown = [s for s in by_benchmark.get(info.name, []) if s.key.metric == metric.name]
         if not shown:
             continue
-        yield f"{info.title}: trials", _svg(_distribution(shown, metric.unit))
+        yield (
+            f"{info.title}: trials",
+            _svg(_distribution(shown, metric.unit, {pair.key for pair in report.audit.failed})),
+        )
         if (stages := _stages(report, info)) is not None:
             yield f"{info.title}: stages", _svg(stages)
         yield f"{info.title}: order of execution", _svg(_order(shown))
@@ -56,20 +59,25 @@ def _label(series: Series) -> str:
     return series.key.provider if series.key.unit == "all" else f"{series.key.provider} · {series.key.unit}"
 
 
-def _distribution(shown: Sequence[Series], unit: str) -> Any:
-    """One row for each series: its quantiles as ticks, its median as a bar; logarithmic, as speeds differ by ratios."""
+def _distribution(shown: Sequence[Series], unit: str, withheld: Collection[Key]) -> Any:
+    """One row for each series: quantiles as ticks, the median as a bar unless withheld; logarithmic, for ratios."""
     rows: list[dict[str, Any]] = []
     medians: list[dict[str, Any]] = []
     for series in shown:
         ordered = np.sort(series.values)
         picked = ordered[np.unique(np.linspace(0, len(ordered) - 1, min(len(ordered), _QUANTILES)).round().astype(int))]
-        rows += [{"series": _label(series), "value": float(value)} for value in picked]
-        medians.append({"series": _label(series), "value": median(series.values)})
+        label = _label(series) + (" (withheld)" if series.key in withheld else "")
+        rows += [{"series": label, "value": float(value)} for value in picked]
+        medians.append({"series": label, "value": median(series.values), "withheld": series.key in withheld})
     order = [item["series"] for item in sorted(medians, key=lambda item: item["value"])]
     x = alt.X("value:Q", scale=alt.Scale(type="log", nice=True), title=unit)
     y = alt.Y("series:N", sort=order, title=None)
     ticks = alt.Chart(_data(rows)).mark_tick(opacity=0.5, thickness=1, color="#4c78a8").encode(x=x, y=y)
-    bars = alt.Chart(_data(medians)).mark_tick(thickness=3, size=18, color="#d62728").encode(x=x, y=y)
+    bars = (
+        alt.Chart(_data([item for item in medians if not item["withheld"]]))
+        .mark_tick(thickness=3, size=18, color="#d62728")
+        .encode(x=x, y=y)
+    )
     return alt.layer(ticks, bars).properties(width=_WIDTH, height=_ROW * len(shown))
 
 
