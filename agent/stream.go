@@ -215,9 +215,10 @@ func (s *stream) refund(n int) {
 
 // readAvailable waits until raw can be read, and reads as much as the host takes; everything if to is nil. A buffer is
 // only held when there is something to put into it. Where there is nothing and stop says so, it returns no frame and
-// no error.
+// no error. stop is asked before the pipe is: what was written until it said yes is in the pipe by then, and not lost.
 func readAvailable(raw syscall.RawConn, to *stream, stop func() bool) (f *dataFrame, n int, err error) {
 	failed := raw.Read(func(fd uintptr) bool {
+		stopped := stop()
 		limit := maxData
 		if to != nil {
 			limit = to.reserve(maxData)
@@ -235,7 +236,7 @@ func readAvailable(raw syscall.RawConn, to *stream, stop func() bool) (f *dataFr
 		}
 		if errors.Is(err, syscall.EAGAIN) {
 			err = nil
-			return stop()
+			return stopped
 		}
 		return true
 	})
