@@ -63,6 +63,7 @@ class PodmanProvider(Provider):
         output = await self._call(
             "run",
             "--detach",
+            "--rm",  # one whose lifetime is over leaves nothing
             *("--label", f"{LABEL}={request.label}", "--timeout", str(max(1, round(request.lifetime_s)))),
             *("--network", "none", "--workdir", WORKDIR, *limits),
             *("--rootfs", f"{self._rootfs}:O", "sleep", "infinity"),
