@@ -234,3 +234,50 @@ class ProtocolError(TransportError):
     """The other side sent what the protocol forbids; the connection is given up."""
 
     code = "protocol-error"
+
+
+# -- benchmarks -------------------------------------------------------------------------------------------------------
+
+
+class BenchError(SandyardError):
+    """A benchmark, its records or its statistics cannot be what was asked for."""
+
+    code = "bench-error"
+    status = 422
+
+
+class InsufficientSamplesError(BenchError):
+    """There are fewer values than the statistic needs."""
+
+    code = "insufficient-samples"
+
+
+class IncomparableRunsError(BenchError):
+    """Results of different regions, images or procedures were put together."""
+
+    code = "incomparable-runs"
+
+
+class ProviderError(SandyardError):
+    """A sandbox provider failed or refused a call; ``code`` says which kind."""
+
+    code = "provider-error"
+    status = 502
+
+
+class NotReadyError(ProviderError):
+    """The sandbox does not take commands yet: HTTP 502, 503 or 504, or the connection was refused or reset."""
+
+    code = "not-ready"
+
+
+class SpendLimitError(ProviderError):
+    """The account may not spend more; no later trial can succeed."""
+
+    code = "spend-limit"
+
+
+class NotOfferedError(ProviderError):
+    """The provider does not have this operation."""
+
+    code = "not-offered"

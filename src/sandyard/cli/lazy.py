@@ -32,6 +32,7 @@ COMMANDS = {
     "price": Later("sandyard.cli.price", "pricing"),
     "catalog": Later("sandyard.cli.catalog", "pricing"),
     "site": Later("sandyard.cli.site", "pricing"),
+    "bench": Later("sandyard.cli.bench", "bench,pricing,server"),
 }
 """In the order in which help lists them."""
 

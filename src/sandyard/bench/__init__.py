@@ -1,0 +1,1 @@
+"""How fast sandbox providers are, and whether the measurement can be believed."""

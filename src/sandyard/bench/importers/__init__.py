@@ -1,0 +1,1 @@
+"""Results of other projects, read as trials of a run of ours."""

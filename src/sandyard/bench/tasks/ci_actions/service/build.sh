@@ -1,0 +1,2 @@
+set -eu
+make -s -C work -j"$(nproc)"

@@ -1,0 +1,2 @@
+set -eu
+make -s -C project -j"$(nproc)" PREFIX="$PWD/prefix"

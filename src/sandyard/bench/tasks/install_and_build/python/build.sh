@@ -1,0 +1,2 @@
+set -eu
+python3 -m compileall -q -f -j "$(nproc)" project/app site
