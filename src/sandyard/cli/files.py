@@ -10,7 +10,7 @@ import tempfile
 from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable
 from contextlib import AbstractContextManager, nullcontext, suppress
 from pathlib import Path
-from typing import Annotated, BinaryIO
+from typing import Annotated, Any, BinaryIO
 
 import typer
 
@@ -18,13 +18,14 @@ from sandyard.cli.blocking import read, write
 from sandyard.cli.options import StateDir
 from sandyard.cli.session import open_runtime, perform
 from sandyard.errors import InvalidRequestError
-from sandyard.guest import Entry, EntryType, Guest
+from sandyard.guest import Download, Entry, EntryType, Guest
 
 app = typer.Typer(
     add_completion=False, help="Read and write a sandbox's files; '-' stands for stdin or stdout.", no_args_is_help=True
 )
 
 SandboxId = Annotated[str, typer.Argument(metavar="ID")]
+Local = Annotated[str, typer.Argument(metavar="[FILE]", help="Where to; '-' is stdout.")]
 Remote = Annotated[str, typer.Argument(metavar="PATH", help="A path in the sandbox.")]
 
 _CHUNK = 256 * 1024
@@ -69,20 +70,12 @@ def stat_file(sandbox_id: SandboxId, path: Remote, *, state_dir: StateDir = None
 def get_file(
     sandbox_id: SandboxId,
     path: Remote,
-    to: Annotated[str, typer.Argument(metavar="[FILE]", help="Where to; '-' is stdout.")] = "-",
+    to: Local = "-",
     *,
     state_dir: StateDir = None,
 ) -> None:
     """Copy a file out of a sandbox."""
-
-    async def go(guest: Guest) -> None:
-        async with guest.read(path) as download:
-            if to == "-":
-                await _copy(download, sys.stdout.fileno())
-                return
-            await _replace(Path(to), download)
-
-    _with_guest(state_dir, sandbox_id, go)
+    _with_guest(state_dir, sandbox_id, lambda guest: _keep(guest.read(path), to))
 
 
 @app.command("put")
@@ -148,20 +141,12 @@ def move_file(
 def get_tree(
     sandbox_id: SandboxId,
     path: Remote,
-    to: Annotated[str, typer.Argument(metavar="[FILE]", help="Where to; '-' is stdout.")] = "-",
+    to: Local = "-",
     *,
     state_dir: StateDir = None,
 ) -> None:
     """Copy a directory out as a tar archive."""
-
-    async def go(guest: Guest) -> None:
-        async with guest.tar_out(path) as download:
-            if to == "-":
-                await _copy(download, sys.stdout.fileno())
-                return
-            await _replace(Path(to), download)
-
-    _with_guest(state_dir, sandbox_id, go)
+    _with_guest(state_dir, sandbox_id, lambda guest: _keep(guest.tar_out(path), to))
 
 
 @app.command("tar-put")
@@ -197,6 +182,15 @@ def _open(source: str) -> AbstractContextManager[BinaryIO]:
             hint="Name a file here, or - for stdin.",
             code="no-such-file",
         ) from error
+
+
+async def _keep(download: Download[Any], to: str) -> None:
+    """Put what comes into a file here, or on stdout for ``-``."""
+    async with download:
+        if to == "-":
+            await _copy(download, sys.stdout.fileno())
+        else:
+            await _replace(Path(to), download)
 
 
 async def _pieces(file: BinaryIO) -> AsyncIterator[bytes]:
