@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from sandyard.errors import InvalidRequestError, InvalidSpecError
-from sandyard.units import parse_mib, parse_seconds
+from sandyard.units import parse_seconds
 
 StateDir = Annotated[
     Path | None,
@@ -58,8 +58,3 @@ def read_timeout(text: str | None) -> float | None:
     if seconds <= 0:
         raise InvalidRequestError(f"a timeout of '{text}' leaves no time to run.", hint="Give more than 0, or none.")
     return seconds
-
-
-def read_memory(text: str) -> int:
-    """Read a memory size as MiB."""
-    return parse_mib(text)

@@ -38,20 +38,7 @@ def print_all(
         values = [quote_values(answer, catalog[answer.product]) for answer in quotes]
         print_json({"mode": mode, "workload": work, "quotes": values})
     elif as_csv:
-        header = (
-            "product",
-            "name",
-            "status",
-            "evidence",
-            "first_party",
-            "mode",
-            "currency",
-            "total",
-            "ratio",
-            "plan",
-            "why",
-        )
-        _print_csv(header, (_csv_row(answer) for answer in quotes))
+        _print_csv(CSV_HEADER, (_csv_row(answer) for answer in quotes))
     else:
         rows = [_row(catalog[answer.product], answer) for answer in quotes]
         typer.echo(table(("PRODUCT", "", "A MONTH", "VS LAMBDA", "GIVEN", "PLAN", "EVIDENCE"), rows, frozenset({2, 3})))

@@ -21,7 +21,6 @@ from sandyard.cli.options import (
     Words,
     Workdir,
     read_env,
-    read_memory,
     read_timeout,
 )
 from sandyard.cli.progress import progress_bar
@@ -30,6 +29,7 @@ from sandyard.cli.session import open_runtime, perform
 from sandyard.errors import InvalidRequestError
 from sandyard.images import ImageConfig
 from sandyard.runtime import Command, SandboxSpec
+from sandyard.units import parse_mib
 
 
 def run(
@@ -65,7 +65,7 @@ def run(
     spec = SandboxSpec(
         image=image,
         cpus=cpus,
-        memory_mib=read_memory(memory),
+        memory_mib=parse_mib(memory),
         env=read_env(env),
         user=user,
         workdir=workdir,

@@ -19,6 +19,7 @@ from sandyard.drivers import fifo
 from sandyard.drivers.cgroups import Cgroup, Limits, open_cgroup
 from sandyard.drivers.driver import After, ExitReason, MachineExit, MachineSpec, MachineUsage
 from sandyard.drivers.oci import oci_config
+from sandyard.durable import sync
 from sandyard.errors import HostError, NoSpaceError, SnapshotError, StartError
 
 _JOIN = 'n=$1; shift; while [ $n -gt 0 ]; do echo $$ >"$1" || exit 97; shift; n=$((n-1)); done; exec "$@"'
@@ -354,17 +355,9 @@ def _direct(path: Path) -> list[str]:
 def _publish(part: Path, to: Path) -> None:
     """Give a finished checkpoint its name, contents first, so that a power cut leaves all of it or nothing."""
     for path in (*part.iterdir(), part):
-        _sync(path)
+        sync(path)
     part.rename(to)
-    _sync(to.parent)
-
-
-def _sync(path: Path) -> None:
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
+    sync(to.parent)
 
 
 def _last_words(directory: Path) -> str:

@@ -21,6 +21,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
+from sandyard.durable import sync
 from sandyard.errors import CorruptImageError, HostError, ImageNotFoundError
 from sandyard.images.commands import Scene, run
 from sandyard.images.default import CONFIG as DEFAULT_CONFIG
@@ -220,7 +221,7 @@ class ImageStore:
         if synced.returncode != 0:
             raise failure("the image could not be written to disk", synced)
         ready.rename(self._folder(digest))
-        _sync_folder(self._unpacked)
+        sync(self._unpacked)
         return read_record(self._folder(digest))
 
     # -- removing -----------------------------------------------------------------------------------------------------
@@ -331,14 +332,6 @@ def _stamp(reference: Reference) -> str | None:
     except FileNotFoundError:
         return None
     return f"{found.st_ino}-{found.st_size}-{found.st_mtime_ns}"
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _gone(digest: str) -> ImageNotFoundError:

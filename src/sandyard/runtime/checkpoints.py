@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import secrets
 import shutil
 from pathlib import Path
+
+from sandyard.durable import sync
 
 
 def size_of(directory: Path) -> int:
@@ -21,11 +22,7 @@ def link(source: Path, to: Path) -> None:
     for path in source.iterdir():
         (part / path.name).hardlink_to(path)
     part.rename(to)
-    fd = os.open(to.parent, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
+    sync(to.parent)
 
 
 def set_aside(directory: Path) -> Path | None:

@@ -8,12 +8,12 @@ import json
 import shutil
 from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from enum import StrEnum
 from pathlib import Path
 
 from sandyard.drivers import After, Machine
-from sandyard.errors import InvalidRequestError, NoSpaceError, SnapshotError, SnapshotNotFoundError
+from sandyard.errors import NoSpaceError, SnapshotError, SnapshotNotFoundError
 from sandyard.runtime.checkpoints import set_aside, size_of
 from sandyard.runtime.ids import new_id
 from sandyard.runtime.owner import OwnerLock
@@ -202,10 +202,7 @@ class Snapshots:
         size = size_of(self.path(row))
         event = self._event(row, {"id": row.id, "kind": row.kind, "bytes": size})
         await self._services.store.complete_snapshot(row.id, size, event)
-        completed = await self._services.store.snapshot(row.id)
-        if completed is None:
-            raise InvalidRequestError(f"{row.id} was deleted while it was made.", hint="Take another snapshot.")
-        return completed
+        return replace(row, is_complete=True, size_bytes=size)
 
     async def _forget(self, row: SnapshotRow) -> None:
         """Remove a row and all of its files."""
