@@ -10,6 +10,7 @@ import numpy as np
 
 from sandyard.bench.records import BenchmarkInfo, Manifest, Metric, Outcome, Trial
 from sandyard.errors import IncomparableRunsError
+from sandyard.stats import median
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +46,14 @@ class Series:
     def batches(self) -> np.ndarray:
         """A number for the batch of each trial."""
         return np.unique([trial.batch for trial in self.trials], return_inverse=True)[1]
+
+    def over_medians(self, groups: np.ndarray) -> np.ndarray:
+        """Return each value over the median of its group; ``groups`` numbers the group of each trial."""
+        ratios = self.values.copy()
+        for number in np.unique(groups):
+            inside = groups == number
+            ratios[inside] /= median(self.values[inside])
+        return ratios
 
     def without(self, ids: Iterable[str]) -> Series:
         """Leave some trials out."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import date
 from decimal import Decimal, localcontext
 from enum import StrEnum
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, TypeVar
 
 from sandyard.catalog.measures import Gigabyte
 from sandyard.catalog.vocabulary import EvidenceState, Reading
@@ -31,6 +31,8 @@ REFERENCE = "aws-lambda-microvm"
 """The product that ratios are taken against."""
 
 Mode = Literal["gross", "invoice"]
+
+Named = TypeVar("Named", "Variant", "Plan")
 
 
 class Status(StrEnum):
@@ -249,23 +251,19 @@ def _no_plan(base: Quote, excluded: tuple[Excluded, ...]) -> Quote:
 
 
 def _variant(card: Card, name: str | None) -> Variant | None:
-    if name is None:
-        return None
-    for variant in card.variants:
-        if variant.id == name:
-            return variant
-    known = ", ".join(variant.id for variant in card.variants) or "none"
-    raise UnknownVariantError(f"'{card.id}' has no variant '{name}'.", hint=f"Its variants: {known}.")
+    return None if name is None else _named(card, "variant", card.variants, name)
 
 
 def _plan(card: Card, name: str | None) -> Plan | None:
-    if name is None:
-        return None
-    for plan in card.plans:
-        if plan.id == name:
-            return plan
-    known = ", ".join(plan.id for plan in card.plans) or "none"
-    raise UnknownVariantError(f"'{card.id}' has no plan '{name}'.", hint=f"Its plans: {known}.")
+    return None if name is None else _named(card, "plan", card.plans, name)
+
+
+def _named(card: Card, kind: str, published: Sequence[Named], name: str) -> Named:
+    for one in published:
+        if one.id == name:
+            return one
+    known = ", ".join(one.id for one in published) or "none"
+    raise UnknownVariantError(f"'{card.id}' has no {kind} '{name}'.", hint=f"Its {kind}s: {known}.")
 
 
 def _first_party(card: Card, lines: Iterable[Component]) -> bool:

@@ -84,11 +84,6 @@ class Sandbox:
         """Where it is now."""
         return State(self.row.state)
 
-    @property
-    def machine(self) -> Machine | None:
-        """The machine under it while it is awake."""
-        return self._machine
-
     @cached_property
     def image_config(self) -> ImageConfig:
         """What its image says about commands."""

@@ -158,10 +158,10 @@ def _detectable(series: Series, finding: Finding, alpha: float) -> float | None:
         )
     if finding.check == round_start.NAME:
         opened = int(round_start.members(series).sum())
-        return power.detectable_difference(round_start.ratios(series), opened, alpha=alpha, least=least)
+        return power.detectable_difference(series.over_medians(series.rounds), opened, alpha=alpha, least=least)
     if finding.check == overlap.NAME and (groups := overlap.groups(series)) is not None:
         beside, alone = groups
-        values = overlap.ratios(series)[beside | alone]
+        values = series.over_medians(series.batches)[beside | alone]
         return power.detectable_difference(values, int(beside.sum()), alpha=alpha, least=least)
     if finding.check == host_saturated.NAME and (hot := host_saturated.members(series)) is not None:
         return power.detectable_difference(series.values, int(hot.sum()), alpha=alpha, least=least)

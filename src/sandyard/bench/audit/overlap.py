@@ -6,7 +6,7 @@ import numpy as np
 
 from sandyard.bench.audit.finding import LEAST_GROUP, Finding, percent, unassessed
 from sandyard.bench.series import Series
-from sandyard.stats import median, rank_tests
+from sandyard.stats import rank_tests
 
 MINIMUM = 0.15
 BESIDE = 1.0
@@ -22,15 +22,6 @@ def groups(series: Series) -> tuple[np.ndarray, np.ndarray] | None:
     return others >= BESIDE, others <= ALONE
 
 
-def ratios(series: Series) -> np.ndarray:
-    """Return each value over the median of its batch."""
-    values, batches = series.values.copy(), series.batches
-    for number in np.unique(batches):
-        inside = batches == number
-        values[inside] /= median(series.values[inside])
-    return values
-
-
 def check(series: Series) -> Finding:
     """Compare them, with at least 5 trials on each side."""
     found = groups(series)
@@ -39,7 +30,7 @@ def check(series: Series) -> Finding:
     beside, alone = found
     if min(beside.sum(), alone.sum()) < LEAST_GROUP:
         return unassessed(NAME, f"{beside.sum()} trials beside others and {alone.sum()} alone: 5 and 5 needed")
-    relative = ratios(series)
+    relative = series.over_medians(series.batches)
     effect, test = rank_tests.two_groups(relative[beside], relative[alone])
     text = f"beside others {percent(effect)} against alone ({beside.sum()} and {alone.sum()} trials)"
     return Finding(NAME, text, effect=effect, minimum=MINIMUM, is_large=abs(effect) >= MINIMUM, test=test)

@@ -6,7 +6,7 @@ import numpy as np
 
 from sandyard.bench.audit.finding import LEAST_GROUP, Finding, percent, unassessed
 from sandyard.bench.series import Series
-from sandyard.stats import median, rank_tests
+from sandyard.stats import rank_tests
 
 MINIMUM = 0.15
 NAME = "round-start"
@@ -24,21 +24,12 @@ def members(series: Series) -> np.ndarray:
     return opened
 
 
-def ratios(series: Series) -> np.ndarray:
-    """Return each value over the median of its round."""
-    values, rounds = series.values.copy(), series.rounds
-    for number in np.unique(rounds):
-        inside = rounds == number
-        values[inside] /= median(series.values[inside])
-    return values
-
-
 def check(series: Series) -> Finding:
     """Compare them as ratios to the round's median, with at least 5 trials on each side."""
     opened = members(series)
     if min(opened.sum(), (~opened).sum()) < LEAST_GROUP:
         return unassessed(NAME, f"{opened.sum()} opening trials and {(~opened).sum()} others: 5 and 5 needed")
-    relative = ratios(series)
+    relative = series.over_medians(series.rounds)
     effect, test = rank_tests.two_groups(relative[opened], relative[~opened])
     text = f"opening trials {percent(effect)} against the rest ({opened.sum()} and {(~opened).sum()} trials)"
     return Finding(NAME, text, effect=effect, minimum=MINIMUM, is_large=abs(effect) >= MINIMUM, test=test)
