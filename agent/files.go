@@ -137,31 +137,19 @@ func (a *agent) list(s *stream, r *request) error {
 	if err != nil {
 		return err
 	}
-	directory, err := os.OpenFile(path, os.O_RDONLY|syscall.O_DIRECTORY, 0)
-	if err != nil {
-		return err
-	}
-	defer directory.Close()
 	w := &writer{stream: s, channel: channelIn}
 	count := 0
-	for {
-		names, err := directory.Readdirnames(256)
-		for _, name := range names {
-			var st syscall.Stat_t
-			if syscall.Lstat(path+"/"+name, &st) != nil {
-				continue // removed meanwhile
-			}
-			count++
-			if _, err := w.Write(append(encode(newEntry(path+"/"+name, name, &st)), '\n')); err != nil {
-				return err
-			}
+	err = eachName(path, func(name string) error {
+		var st syscall.Stat_t
+		if syscall.Lstat(path+"/"+name, &st) != nil {
+			return nil // removed meanwhile
 		}
-		if errors.Is(err, io.EOF) {
-			break
-		}
-		if err != nil {
-			return err
-		}
+		count++
+		_, err := w.Write(append(encode(newEntry(path+"/"+name, name, &st)), '\n'))
+		return err
+	})
+	if err != nil {
+		return err
 	}
 	if err := w.Flush(); err != nil {
 		return err
@@ -170,19 +158,48 @@ func (a *agent) list(s *stream, r *request) error {
 	return nil
 }
 
-func (a *agent) mkdir(s *stream, r *request) error {
-	path, err := r.path()
+// eachName calls visit with the name of everything in a directory, in no order, until that fails.
+func eachName(path string, visit func(name string) error) error {
+	directory, err := os.OpenFile(path, os.O_RDONLY|syscall.O_DIRECTORY, 0)
 	if err != nil {
 		return err
 	}
-	owner, err := a.users.lookup(r.User)
-	if err != nil {
-		return err
-	}
-	if r.Parents {
-		if err := makeParents(path, owner); err != nil {
+	defer directory.Close()
+	for {
+		names, err := directory.Readdirnames(256)
+		for _, name := range names {
+			if err := visit(name); err != nil {
+				return err
+			}
+		}
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
 			return err
 		}
+	}
+}
+
+// place returns where a request is to make something and who is to own it; the directories above are there, if it asks for
+// that.
+func (a *agent) place(r *request) (path string, owner *account, err error) {
+	if path, err = r.path(); err != nil {
+		return "", nil, err
+	}
+	if owner, err = a.users.lookup(r.User); err != nil {
+		return "", nil, err
+	}
+	if r.Parents {
+		err = makeParents(path, owner)
+	}
+	return path, owner, err
+}
+
+func (a *agent) mkdir(s *stream, r *request) error {
+	path, owner, err := a.place(r)
+	if err != nil {
+		return err
 	}
 	err = makeDirectory(path, r.mode(0o755), owner)
 	there := errors.Is(err, syscall.EEXIST) && r.Parents && isDirectory(path)

@@ -74,24 +74,9 @@ func copyDirectory(from, to string, st *syscall.Stat_t) error {
 	if err := syscall.Mkdir(to, 0o700); err != nil {
 		return err
 	}
-	directory, err := os.Open(from)
+	err := eachName(from, func(name string) error { return copyTree(from+"/"+name, to+"/"+name) })
 	if err != nil {
 		return err
-	}
-	defer directory.Close()
-	for {
-		names, err := directory.Readdirnames(256)
-		for _, name := range names {
-			if err := copyTree(from+"/"+name, to+"/"+name); err != nil {
-				return err
-			}
-		}
-		if errors.Is(err, io.EOF) {
-			break
-		}
-		if err != nil {
-			return err
-		}
 	}
 	made, err := os.OpenFile(to, os.O_RDONLY|syscall.O_DIRECTORY|syscall.O_NOFOLLOW, 0)
 	if err != nil {

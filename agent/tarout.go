@@ -48,29 +48,13 @@ func (a *agent) tarOut(s *stream, r *request) error {
 
 // addContent adds what is in a directory under names that begin with prefix.
 func (t *archiver) addContent(path, prefix string) error {
-	directory, err := os.Open(path)
-	if err != nil {
-		return err
-	}
-	defer directory.Close()
-	for {
-		names, err := directory.Readdirnames(256)
-		for _, name := range names {
-			var st syscall.Stat_t
-			if syscall.Lstat(path+"/"+name, &st) != nil {
-				continue // removed meanwhile
-			}
-			if err := t.add(path+"/"+name, prefix+name, &st); err != nil {
-				return err
-			}
+	return eachName(path, func(name string) error {
+		var st syscall.Stat_t
+		if syscall.Lstat(path+"/"+name, &st) != nil {
+			return nil // removed meanwhile
 		}
-		if errors.Is(err, io.EOF) {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-	}
+		return t.add(path+"/"+name, prefix+name, &st)
+	})
 }
 
 // add adds one file, or a directory and what is in it. Sockets have no meaning in an archive and are left out.

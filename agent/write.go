@@ -18,18 +18,9 @@ type upload struct {
 
 // write takes a file's content from the host.
 func (a *agent) write(s *stream, r *request) error {
-	path, err := r.path()
+	path, owner, err := a.place(r)
 	if err != nil {
 		return err
-	}
-	owner, err := a.users.lookup(r.User)
-	if err != nil {
-		return err
-	}
-	if r.Parents {
-		if err := makeParents(path, owner); err != nil {
-			return err
-		}
 	}
 	u, err := beginUpload(path, r, owner)
 	if err != nil {
